@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { EventReader } from '../../host/payments/toll/event-reader.ts';
+import { EventReader, type StreamedEvent } from '../../host/payments/toll/event-reader.ts';
 
 const TEXT =
   ': hello\n\ndata: a\n\nevent: x\r\ndata: b\r\ndata: c\r\n\r\ndata\r\rid: 7\n\nretry: 5\n\nevent: payment-receipt\ndata: {}\n\ndata: ä\n\ndata: cut off\n';
@@ -9,6 +9,10 @@ function read(chunks: Uint8Array[]) {
   return chunks.flatMap((chunk) => reader.push(chunk));
 }
 
+const textOf = (found: StreamedEvent[]) => Buffer.concat(found.map(({ bytes }) => bytes)).toString();
+const sold = (found: StreamedEvent[]) =>
+  found.filter(({ hasData }) => hasData).map(({ bytes }) => Buffer.from(bytes).toString().trim());
+
 test('events are found wherever the bytes are cut, as they were sent', () => {
   const bytes = Buffer.from(TEXT);
   const whole = read([bytes]);
@@ -17,15 +21,31 @@ test('events are found wherever the bytes are cut, as they were sent', () => {
     ['data: a\n\n', true],
     ['event: x\r\ndata: b\r\ndata: c\r\n\r\n', true],
     ['data\r\r', true],
-    ['id: 7\n\n', false],
-    ['retry: 5\n\n', false],
+    ['id: 7\n\nretry: 5\n\n', false],
     ['data: ä\n\n', true],
   ]);
   for (let size = 1; size < bytes.length; size += 1) {
     const chunks = Array.from({ length: Math.ceil(bytes.length / size) }, (_, index) =>
       bytes.subarray(index * size, (index + 1) * size),
     );
-    expect(read(chunks), `in pieces of ${size}`).toEqual(whole);
+    const found = read(chunks);
+    expect(textOf(found), `in pieces of ${size}`).toEqual(textOf(whole));
+    expect(sold(found), `in pieces of ${size}`).toEqual(sold(whole));
+  }
+});
+
+test('an event is complete when its last line is, and not with the next byte', () => {
+  for (const end of ['\n', '\r', '\r\n', '\n\r'])
+    expect(sold(read([Buffer.from(`data: a${end}${end}`)])), JSON.stringify(end)).toEqual(['data: a']);
+  const cut = read([Buffer.from('data: a\r\n\r'), Buffer.from('\ndata: b\r'), Buffer.from('\n\r\n')]);
+  expect(sold(cut)).toEqual(['data: a', 'data: b']);
+});
+
+test('what nobody pays for comes in one, however much of it there is', () => {
+  for (const line of ['\n', '\r\n', ': x\n\n', 'id: 1\r\r']) {
+    const free = line.repeat(20_000);
+    const found = read([Buffer.from(`${free}data: a\n\n${free}`)]);
+    expect([found.length, textOf(found)]).toEqual([3, `${free}data: a\n\n${free}`]);
   }
 });
 

@@ -15,12 +15,18 @@ export interface StreamedEvent {
 /** Names that the host itself sends to its payers. */
 const OURS = /^payment-/;
 
+/** Several that nobody pays for are one: a handler may send nothing but line ends. */
+interface Part {
+  pieces: Buffer[];
+  hasData: boolean;
+}
+
 export class EventReader {
   /** Of the event that is not complete yet. */
   #pieces: Buffer[] = [];
   #size = 0;
   #lineIsEmpty = true;
-  /** The last byte was a CR: what follows says whether the line has ended with it. */
+  /** The chunk before ended with a CR, and with it a line: a LF that follows ends none. */
   #afterCr = false;
 
   /**
@@ -28,28 +34,24 @@ export class EventReader {
    * @throws Error for an event that is too long
    */
   push(chunk: Uint8Array): StreamedEvent[] {
-    const found: StreamedEvent[] = [];
+    const parts: Part[] = [];
     let start = 0;
-    const endLine = (end: number) => {
-      const isBlank = this.#lineIsEmpty;
-      this.#lineIsEmpty = true;
-      if (!isBlank) return;
-      const event = eventOf(this.#taken(chunk.subarray(start, end)));
-      if (event) found.push(event);
-      start = end;
-    };
-    for (const [index, byte] of chunk.entries()) {
-      if (this.#afterCr) {
-        this.#afterCr = false;
-        endLine(byte === LF ? index + 1 : index);
-        if (byte === LF) continue;
+    for (let index = this.#afterCr && chunk[0] === LF ? 1 : 0; index < chunk.length; index += 1) {
+      const byte = chunk[index];
+      if (byte !== CR && byte !== LF) {
+        this.#lineIsEmpty = false;
+        continue;
       }
-      if (byte === CR) this.#afterCr = true;
-      else if (byte === LF) endLine(index + 1);
-      else this.#lineIsEmpty = false;
+      if (byte === CR && chunk[index + 1] === LF) index += 1;
+      if (this.#lineIsEmpty) {
+        addTo(parts, this.#taken(chunk.subarray(start, index + 1)));
+        start = index + 1;
+      }
+      this.#lineIsEmpty = true;
     }
+    if (chunk.length > 0) this.#afterCr = chunk.at(-1) === CR;
     this.#keep(chunk.subarray(start));
-    return found;
+    return parts.map(({ pieces, hasData }) => ({ bytes: Buffer.concat(pieces), hasData }));
   }
 
   #keep(piece: Uint8Array): void {
@@ -68,7 +70,7 @@ export class EventReader {
   }
 }
 
-function eventOf(bytes: Buffer): StreamedEvent | undefined {
+function addTo(parts: Part[], bytes: Buffer): void {
   const lines = bytes
     .toString('utf8')
     .replace(/^\uFEFF/, '')
@@ -77,6 +79,9 @@ function eventOf(bytes: Buffer): StreamedEvent | undefined {
     const colon = line.indexOf(':');
     return colon < 0 ? { name: line, value: '' } : { name: line.slice(0, colon), value: line.slice(colon + 1) };
   });
-  if (fields.some(({ name, value }) => name === 'event' && OURS.test(value.trim()))) return undefined;
-  return { bytes, hasData: fields.some(({ name }) => name === 'data') };
+  if (fields.some(({ name, value }) => name === 'event' && OURS.test(value.trim()))) return;
+  const hasData = fields.some(({ name }) => name === 'data');
+  const last = parts.at(-1);
+  if (last && !last.hasData && !hasData) last.pieces.push(bytes);
+  else parts.push({ pieces: [bytes], hasData });
 }
