@@ -1,5 +1,8 @@
 /** Streams of server-sent events that cost by the event, with stock clients: as they should be, and broken off anywhere. */
+import { gzipSync } from 'node:zlib';
+import { Challenge, Credential } from 'mppx';
 import { Mppx, tempo } from 'mppx/client';
+import { Session } from 'mppx/tempo';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -70,6 +73,7 @@ function handler() {
   };
 }
 
+const EVENTS = { 'content-type': 'text/event-stream' };
 const event = (data: string | number) => `data: ${data}\n\n`;
 const several = (count: number) => Array.from({ length: count }, (_, index) => event(index)).join('');
 
@@ -176,12 +180,15 @@ test('no events cost nothing: an error, an answer of another kind, an empty stre
   for (const [answer, status] of [
     [() => new Response('no', { status: 500 }), 500],
     [() => Response.json({}), 502],
-    [() => new Response(': nothing\n\n', { headers: { 'content-type': 'text/event-stream' } }), 200],
+    // Inside could be anything, such as what makes a client sign.
+    [() => new Response(gzipSync(several(3)), { headers: { ...EVENTS, 'content-encoding': 'gzip' } }), 502],
+    [() => new Response(': nothing\n\n', { headers: EVENTS }), 200],
   ] as const) {
     rig.handler = answer;
     const response = await session.fetch(`${rig.url}/events`);
     await response.text();
     expect(response.status).toBe(status);
+    expect(rig.calls.at(-1)?.headers.get('accept-encoding')).toBe('identity');
   }
   await until(async () => (await charged()) === 0n);
   answers(several(2));
@@ -275,5 +282,75 @@ test('two streams of one channel in turns are charged what each has delivered', 
   expect((await events.next()).done).toBe(true);
   expect(await charged()).toBe(24_000n);
   expect((await session.close())?.spent).toBe('24000');
+  await agrees();
+});
+
+test('a voucher that another stream of the channel has used up is asked for again', async () => {
+  const account = privateKeyToAccount(key(3));
+  const sent: Credential.Credential[] = [];
+  const session = manager(3, async (input, init) => {
+    const authorization = new Request(input, init).headers.get('authorization');
+    if (authorization) sent.push(Credential.deserialize(authorization));
+    return fetch(input, init);
+  });
+  answers(several(1));
+  expect(await read(await session.sse(`${rig.url}/events`))).toHaveLength(1);
+  const { source, payload } = sent[0] as { source: string; payload: { channelId: Hex; descriptor: object } };
+  const { channelId, descriptor } = payload;
+  const signed = async (challenge: Challenge.Challenge, cumulativeAmount: bigint) => {
+    const client = mppOf(network).getClient(account);
+    const { tip20ChannelEscrow } = Session.Precompile.Protocol;
+    const { signVoucher } = Session.Precompile.Voucher;
+    const voucher = { channelId, cumulativeAmount };
+    const chainId = mppOf(network).chain.id;
+    const signature = await signVoucher(client as never, account as never, voucher, tip20ChannelEscrow, chainId);
+    const voucherPayload = {
+      action: 'voucher',
+      channelId,
+      descriptor,
+      cumulativeAmount: `${cumulativeAmount}`,
+      signature,
+    };
+    return { authorization: Credential.serialize({ challenge, source, payload: voucherPayload } as never) };
+  };
+  answers(several(4));
+  const streams = await Promise.all(
+    [2_000n, 3_000n].map(async (first) => {
+      const offered = Challenge.fromHeadersList((await fetch(`${rig.url}/events`)).headers);
+      const challenge = offered.find(({ intent }) => intent === 'session') as Challenge.Challenge;
+      const { body } = await fetch(`${rig.url}/events`, { headers: await signed(challenge, first) });
+      return {
+        challenge,
+        reader: (body as ReadableStream<Uint8Array>).pipeThrough(new TextDecoderStream()).getReader(),
+      };
+    }),
+  );
+  /** What comes until the payer is asked for more, or the end. */
+  const part = async ({ reader }: (typeof streams)[number]) => {
+    let text = '';
+    for (;;) {
+      const { done, value = '' } = await reader.read();
+      text += value;
+      const asked = /"requiredCumulative":"(\d+)"/.exec(text)?.[1];
+      if (done || asked) return { events: text.match(/^data: \d/gm)?.length ?? 0, asked };
+    }
+  };
+  const asked = { events: 1, asked: expect.any(String) };
+  expect(await Promise.all(streams.map(part))).toEqual([asked, asked]);
+  // It covers one of them; who is first takes it.
+  const { challenge } = streams[0] as (typeof streams)[number];
+  const post = async (amount: bigint) =>
+    expect(
+      (await fetch(`${rig.url}/events`, { method: 'POST', headers: await signed(challenge, amount) })).status,
+    ).toBe(204);
+  const rest = streams.map(part);
+  await post(6_000n);
+  expect(await Promise.race(rest)).toEqual({ events: 3, asked: undefined });
+  const again = (await Promise.all(rest)).find(({ asked }) => asked !== undefined);
+  expect(again).toEqual({ events: 0, asked: '9000' });
+  const left = Promise.all(streams.map(part));
+  await post(9_000n);
+  expect((await left).map(({ events }) => events).sort()).toEqual([0, 3]);
+  await until(async () => (await charged()) === 9_000n);
   await agrees();
 });

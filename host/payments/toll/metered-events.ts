@@ -120,7 +120,7 @@ export class MeteredEvents {
       if (!first) {
         const { done, value } = await this.#source.read();
         if (done) return undefined;
-        this.#ready.push(...this.#reader.push(value));
+        this.#ready = this.#reader.push(value);
         continue;
       }
       const paid = await this.#paid();
@@ -128,6 +128,8 @@ export class MeteredEvents {
       if (paid.bytes.length > 0) return paid;
       if (this.#asked) {
         if (!(await this.#meter.more(signal))) return undefined;
+        // Another call may have taken what came: then the payer is asked again.
+        this.#asked = false;
         continue;
       }
       const text = await this.#meter.ask(this.#wanted());

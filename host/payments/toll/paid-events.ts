@@ -4,7 +4,7 @@
  */
 import { brokenConstraint } from '../../registry/constraints.ts';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
-import { least, type Money, micro, parseUsd } from '../../shared/money.ts';
+import { least, type Money, micro, parseUsd, ZERO } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { Presented } from '../methods/method.ts';
 import type { SessionPlaces } from '../methods/tempo/sessions/places.ts';
@@ -57,8 +57,9 @@ export class PaidEvents {
         done();
         return withRequestId(response, visit.context);
       }
-      if (!/^text\/event-stream\b/i.test(response.headers.get('content-type') ?? '') || response.body === null)
-        throw noEvents();
+      const isStream = /^text\/event-stream\b/i.test(response.headers.get('content-type') ?? '');
+      // What is encoded cannot be counted, and could tell clients to sign in the host's name.
+      if (!isStream || response.body === null || isEncoded(response)) throw noEvents();
     } catch (error) {
       await response?.body?.cancel().catch(() => {});
       throw await deadline.brokeOff(error).finally(() => deadline.final());
@@ -162,6 +163,8 @@ export class PaidEvents {
     const { machine, sessions } = this.#options;
     const price = parseUsd(termsFromText(begun.terms).perEvent ?? '0');
     let row = begun;
+    /** The greatest voucher when the payer was asked for more. */
+    let before = ZERO;
     const channelOf = async () => {
       const channel = await sessions.channels.byId(id);
       if (channel?.state !== 'open' || channel.closeRequestedAt !== 0)
@@ -185,12 +188,11 @@ export class PaidEvents {
       },
       ask: async (wanted) => {
         const channel = await channelOf();
+        before = channel.voucher;
         return needVoucherEvent(channel, channel.captured + channel.reserved + wanted - row.authorized);
       },
       more: async (signal) => {
         const end = performance.now() + VOUCHER_MS;
-        const before = (await channelOf()).voucher;
-        // One that came before this was asked for counts, too.
         while (!signal.aborted && performance.now() < end) {
           const { voucher, captured, reserved } = await channelOf();
           if (voucher > before || voucher - captured - reserved >= price) return true;
@@ -213,9 +215,13 @@ export class PaidEvents {
   }
 }
 
+function isEncoded({ headers }: Response): boolean {
+  return (headers.get('content-encoding') ?? 'identity').toLowerCase() !== 'identity';
+}
+
 function noEvents(): Problem {
   return new Problem(
     'upstream_failed',
-    'The handler answered no text/event-stream, which is sold here by the event. Nothing was charged.',
+    'The handler answered no text/event-stream without a content-encoding, which is sold here by the event. Nothing was charged.',
   );
 }

@@ -25,6 +25,8 @@ export function handlerHeaders({ route, limit }: Visit, row: PaymentRow): Record
     'x-payer': row.payerDid,
     'x-payment-id': row.id,
     'x-payment-attempt': String(row.attempts),
+    // Events are counted in what the handler sends.
+    ...(route.perEvent === undefined ? {} : { 'accept-encoding': 'identity' }),
     ...(route.mode === 'metered' ? { 'x-max-price': formatUsd(limit) } : {}),
   };
 }
