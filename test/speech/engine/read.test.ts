@@ -29,6 +29,7 @@ describe('words without an end', () => {
     ['an address', 'http://', 20_000],
     ['a line', '-', 100_000],
     ['marks', 'a!', 50_000],
+    ['sentences', 'A! ', 5_000],
   ])('%s keeps nobody waiting', async (_what, piece, times) => {
     const started = performance.now();
     await read(task({ text: piece.repeat(times), summarize: true, topics: true, intents: true, sentiment: true }));
@@ -145,6 +146,11 @@ describe('reading a text', () => {
 describe('sentiment', () => {
   /** Of films; it is trained on goods and restaurants. */
   const unseen = reviews('imdb').filter((_, index) => index % 20 === 0);
+
+  it('is looked for in so many sentences only, however short they are', async () => {
+    const meanings = await meaningsOf(Array.from({ length: 2_000 }, () => ({ text: 'A!' })));
+    expect(meanings.filter(Boolean)).toHaveLength(250);
+  });
 
   it('is told better than by words alone, in sentences of another kind than it was trained on', async () => {
     const meanings = await meaningsOf(unseen);
