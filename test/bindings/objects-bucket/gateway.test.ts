@@ -253,6 +253,16 @@ describe.skipIf(!postgresPrograms())('the bucket of objects', () => {
     expect(await records.bytesOf('alice')).toBeLessThan(before + 10);
   });
 
+  test('what is written again and again takes its place once', async () => {
+    const most = QUOTA - (await records.bytesOf('alice'));
+    for (let at = 0; at < 5; at += 1)
+      expect((await put('again', Buffer.alloc(Math.floor(most / 2.5)))).status).toBe(200);
+    expect((await put('more', Buffer.alloc(Math.floor(most / 1.5)))).status).toBe(507);
+    await records.remove('alice', 'again');
+    expect((await put('more', Buffer.alloc(Math.floor(most / 1.5)))).status).toBe(200);
+    await records.remove('alice', 'more');
+  });
+
   test('who vanishes within a body writes nothing, and nobody waits for it', async () => {
     const socket = connect(ports.alice, '127.0.0.1');
     const date = new Date();
