@@ -78,7 +78,16 @@ export default defineConfig({
       },
       {
         root,
-        test: { ...shared, ...e2e, maxWorkers: 3, name: 'e2e', include: ['test/e2e/**/*.test.ts'], exclude: ALONE },
+        test: {
+          ...shared,
+          ...e2e,
+          maxWorkers: 3,
+          // Not beside others, which have two.
+          sequence: { groupOrder: 1 },
+          name: 'e2e',
+          include: ['test/e2e/**/*.test.ts'],
+          exclude: ALONE,
+        },
       },
       { root, test: { ...e2e, ...shared, name: 'e2e-alone', include: ALONE } },
       {
