@@ -39,6 +39,8 @@ export class ObjectsDisk {
   #full = false;
   #nextLook = 0;
   #looking = false;
+  /** The instance has done something since the last look began. */
+  #isStale = false;
 
   constructor(options: ObjectsDiskOptions) {
     this.#options = options;
@@ -71,9 +73,11 @@ export class ObjectsDisk {
     return { folder, fileBytes: bytes > quota * CROWDED ? CROWDED_FILE_BYTES : Math.max(largest, CROWDED_FILE_BYTES) };
   }
 
-  /** @param now ms of `performance.now()` */
-  sample(now: number): void {
-    if (this.#looking || now < this.#nextLook) return;
+  /** @param now ms of `performance.now()` @param hasWorked whether the instance did anything since this was last called */
+  sample(now: number, hasWorked: boolean): void {
+    this.#isStale ||= hasWorked;
+    if (!this.#isStale || this.#looking || now < this.#nextLook) return;
+    this.#isStale = false;
     this.#looking = true;
     void this.#look(now).finally(() => {
       this.#looking = false;

@@ -92,9 +92,10 @@ export class SlugObjects {
 
   /** Looks at the disk. @param now ms of `performance.now()` @returns whether the instance did anything since the last look */
   sample(instance: InstanceProcess, now: number): boolean {
-    if (!this.#disk || !instance.hasWorked()) return false;
-    this.#disk.sample(now);
-    return true;
+    if (!this.#disk) return false;
+    const hasWorked = instance.hasWorked();
+    this.#disk.sample(now, hasWorked);
+    return hasWorked;
   }
 
   /** The instance is gone, for this reason. */

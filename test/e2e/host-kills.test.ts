@@ -72,7 +72,7 @@ describe('kills during deploys', () => {
       }
       const paid = before - (await balances(host.network, payer)).mpp;
       expect(paid).toBe(BigInt(live) * 200_000n);
-      expect(live).toBeGreaterThan(20);
+      expect(live).toBeGreaterThan(2 * TURNS);
     } finally {
       await host.stop();
       rmSync(host.data, { recursive: true, force: true });
