@@ -2,7 +2,7 @@
  * Certificates by which the nodes of a host know each other: one authority, whose key all nodes share by the registry, and
  * a key of each node's own. Nothing on a public network trusts them.
  */
-import { webcrypto } from 'node:crypto';
+import { webcrypto, X509Certificate } from 'node:crypto';
 import {
   BasicConstraintsExtension,
   ExtendedKeyUsage,
@@ -18,11 +18,11 @@ export interface CertifiedKey {
   key: string;
 }
 
-/** What is admitted or revoked: a node's name may get a new certificate. */
+/** What is admitted or revoked: one certificate, also where somebody else has the key of the authority. */
 export interface PeerIdentity {
   node: number;
-  /** Of its certificate, hexadecimal. */
-  serial: string;
+  /** SHA-256 of its certificate, as Node writes it. */
+  fingerprint: string;
 }
 
 const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
@@ -61,20 +61,24 @@ export async function certifyNode(authority: CertifiedKey, node: number): Promis
       new ExtendedKeyUsageExtension([ExtendedKeyUsage.serverAuth, ExtendedKeyUsage.clientAuth]),
     ],
   });
+  const pem = certificate.toString('pem');
   return {
-    certificate: certificate.toString('pem'),
+    certificate: pem,
     key: await pemOf(keys.privateKey),
     node,
-    serial: certificate.serialNumber.toLowerCase(),
+    fingerprint: new X509Certificate(pem).fingerprint256,
   };
 }
 
 /** @returns undefined where it is no certificate of a node @param presented as Node's TLS shows it */
-export function identityOf(presented: { subject?: { CN?: unknown }; serialNumber?: string }): PeerIdentity | undefined {
+export function identityOf(presented: {
+  subject?: { CN?: unknown };
+  fingerprint256?: string;
+}): PeerIdentity | undefined {
   const name = /^node-(\d{1,3})$/.exec(String(presented.subject?.CN));
-  const { serialNumber } = presented;
-  if (!name || serialNumber === undefined) return undefined;
-  return { node: Number(name[1]), serial: serialNumber.toLowerCase() };
+  const { fingerprint256 } = presented;
+  if (!name || fingerprint256 === undefined) return undefined;
+  return { node: Number(name[1]), fingerprint: fingerprint256 };
 }
 
 function nameOf(node: number): string {

@@ -1,4 +1,5 @@
 /** The instances of this node that are members of their tenants' clusters, and the way to them from other nodes. */
+import { randomInt } from 'node:crypto';
 import { connect } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Logger } from 'pino';
@@ -13,6 +14,8 @@ export class Members {
   readonly #cluster: ObjectsCluster;
   readonly #log: Logger;
   readonly #members = new Map<string, ClusterMember>();
+  /** A node that was killed and is started again gives no address anew whose lease still holds. */
+  readonly #first = randomInt(65_536);
 
   /** @param onChange objects are away, or can be reached again */
   constructor(cluster: ObjectsCluster, log: Logger, onChange: () => void) {
@@ -37,7 +40,7 @@ export class Members {
     quotaBytes: number,
     sandbox: Pick<PrewarmedSandbox, 'process' | 'listenFolder'>,
   ): Promise<ClusterMember> {
-    const member = await ClusterMember.join(this.#cluster, tenant, number, quotaBytes, sandbox);
+    const member = await ClusterMember.join(this.#cluster, tenant, this.#first + number, quotaBytes, sandbox);
     const key = keyOf(member.id);
     this.#members.set(key, member);
     void sandbox.process.exited.then(() => {

@@ -20,6 +20,11 @@ export const postgresUrlOrEmpty = z
     'expected a URL such as postgres://turnpike:password@db.example.com/turnpike',
   );
 
+/** IPv6 addresses in brackets. */
+export const hostAndPortOrEmpty = z
+  .string()
+  .regex(/^(?:(?:[a-zA-Z0-9.-]+|\[[0-9a-fA-F:]+\]):\d{1,5})?$/, 'expected host:port such as 10.0.0.1:8404');
+
 /** For what is asked by fetch(), which refuses a URL with a password, and says it in the error. */
 export const plainUrlOrEmpty = httpUrlOrEmpty.refine(
   (text) => !URL.parse(text)?.username && !URL.parse(text)?.password,

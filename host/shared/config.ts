@@ -7,6 +7,7 @@ import {
   addressRange,
   dnsServerOrEmpty,
   egressTarget,
+  hostAndPortOrEmpty,
   hostName,
   httpUrl,
   httpUrlOrEmpty,
@@ -69,11 +70,15 @@ export const configSchema = z.strictObject({
         .string()
         .regex(/^(?:[a-zA-Z0-9][a-zA-Z0-9._-]{0,62})?$/, 'expected letters, digits, dots and hyphens')
         .describe('name of this node; empty: one is made at the first start, and kept'),
+      address: hostAndPortOrEmpty.describe(
+        'host:port on which this node listens for the others, and under which they reach it; port 0 is a free one; empty: the first address of this machine, on a free port',
+      ),
       storage: s3('TURNPIKE_CLUSTER_STORAGE'),
     })
     .refine(
-      ({ database, key, node, storage }) =>
-        database !== '' || [key, node, ...NEEDED_FOR_S3.map((name) => storage[name])].every((text) => text === ''),
+      ({ database, key, node, address, storage }) =>
+        database !== '' ||
+        [key, node, address, ...NEEDED_FOR_S3.map((name) => storage[name])].every((text) => text === ''),
       { path: ['database'], error: 'all settings of cluster are of several nodes: set cluster.database, too' },
     )
     .refine(({ database, key }) => database === '' || key !== '', {

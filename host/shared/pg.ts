@@ -35,6 +35,8 @@ export interface PgConnection {
 
 export interface PgPool {
   connect(): Promise<PgConnection>;
+  /** On any of its connections; rows by the names of their columns. */
+  query(query: { name?: string; text: string; values?: unknown[] }): Promise<{ rows: Record<string, unknown>[] }>;
   end(): Promise<void>;
   on(event: 'error', listener: (error: Error) => void): void;
   on(event: 'connect', listener: (connection: PgConnection) => void): void;

@@ -22,6 +22,8 @@ const BUCKET = 'cluster:bucket';
 export interface Cluster {
   /** Of this node. */
   name: string;
+  /** Of this node, from 1 to 254. */
+  number: number;
   nodes: Nodes;
   bucket: SharedBucket;
   leases: Pick<PostgresRegistry['leases'], 'leave' | 'livesUntil' | 'nodeLease' | 'end'>;
@@ -56,12 +58,12 @@ export async function openCluster(
     const nodes = new Nodes(registry.client, registry.node);
     // Whoever has the data folder is the only process of this node.
     const last = keyFileAt(path.join(folders.data, 'node-last'));
-    await nodes.join(name, version, await last.read());
+    const number = await nodes.join(name, version, await last.read());
     await last.replace(registry.node);
     return {
       registry,
       keyFiles,
-      cluster: { name, nodes, bucket, leases: registry.leases },
+      cluster: { name, number, nodes, bucket, leases: registry.leases },
     };
   } catch (error) {
     await registry.end();

@@ -34,7 +34,7 @@ describe('links between nodes', () => {
     return new PeerLinks({
       authority: trusted.certificate,
       own,
-      admits: ({ serial }) => !revoked.has(serial),
+      admits: ({ fingerprint }) => !revoked.has(fingerprint),
       addressOf: (node) => ({ host: '127.0.0.1', port: ports.get(node) ?? 0 }),
       onConnection: (purpose, stream, from) => {
         taken.push({ purpose, from });
@@ -94,7 +94,7 @@ describe('links between nodes', () => {
     await once(open, 'data');
     const closed = once(open, 'close');
     open.on('error', () => undefined);
-    revoked.add(nodes.get(3)?.serial ?? '');
+    revoked.add(nodes.get(3)?.fingerprint ?? '');
     links.get(1)?.review();
     await closed;
     expect(await echo(dial(3, 1), 'x')).not.toBe('x');

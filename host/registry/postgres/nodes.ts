@@ -13,6 +13,20 @@ export interface ClusterNode {
   leases: string[];
 }
 
+/** A node as the others reach it. */
+export interface Peer {
+  /** From 1 to 254. */
+  number: number;
+  /** `host:port` */
+  address: string;
+  /** Fingerprint of the only certificate that is good. */
+  certificate: string;
+}
+
+const MOST_NODES = 254;
+const FREE_NUMBER = `SELECT min(free) FROM generate_series(1, ${MOST_NODES}) AS free
+  WHERE free NOT IN (SELECT number FROM nodes WHERE number IS NOT NULL)`;
+
 export class Nodes {
   readonly #client: Client;
   readonly #node: string;
@@ -24,9 +38,10 @@ export class Nodes {
 
   /**
    * @param former as which a process that has ended was this node: what it held is free at once
+   * @returns the number of the node, which it keeps
    * @throws Problem invalid_config where another node of that name lives, or this one was removed
    */
-  async join(name: string, version: string, former: string | undefined): Promise<void> {
+  async join(name: string, version: string, former: string | undefined): Promise<number> {
     const [, taken] = await this.#client.batch(
       [
         {
@@ -34,9 +49,10 @@ export class Nodes {
           args: [former ?? ''],
         },
         {
-          sql: `INSERT INTO nodes (name, node, version, started_at) VALUES (?, ?, ?, ${NOW})
+          sql: `INSERT INTO nodes (name, node, version, started_at, number) VALUES (?, ?, ?, ${NOW}, (${FREE_NUMBER}))
             ON CONFLICT (name) DO UPDATE SET node = excluded.node, version = excluded.version,
-              started_at = excluded.started_at, draining = 0
+              started_at = excluded.started_at, draining = 0, number = coalesce(nodes.number, excluded.number),
+              address = NULL, certificate = NULL
             WHERE nodes.removed = 0 AND NOT EXISTS (
               SELECT 1 FROM leases WHERE leases.name = 'node:' || nodes.node AND leases.valid_until > ${NOW})`,
           args: [name, this.#node, version],
@@ -44,7 +60,14 @@ export class Nodes {
       ],
       'write',
     );
-    if (taken?.rowsAffected) return;
+    if (taken?.rowsAffected) {
+      const { rows } = await this.#client.execute('SELECT number FROM nodes WHERE node = ?', [this.#node]);
+      if (typeof rows[0]?.number === 'number') return rows[0].number;
+      throw new Problem(
+        'invalid_config',
+        `This cluster has ${MOST_NODES} nodes: remove one (turnpike cluster remove).`,
+      );
+    }
     const removed = (await this.list()).some((one) => one.name === name && one.state === 'removed');
     throw new Problem(
       'invalid_config',
@@ -52,6 +75,23 @@ export class Nodes {
         ? `The node ${name} was removed from this cluster. Give it another name (cluster.node) to let it join again.`
         : `Another node ${name} runs in this cluster. Give this one another name (cluster.node); one that was killed is forgotten within 12 seconds.`,
     );
+  }
+
+  /** Says where the others reach this node, and what it shows them. */
+  async announce({ address, certificate }: Omit<Peer, 'number'>): Promise<void> {
+    const sql = 'UPDATE nodes SET address = ?, certificate = ? WHERE node = ? AND removed = 0';
+    await this.#client.execute(sql, [address, certificate, this.#node]);
+  }
+
+  async peers(): Promise<Peer[]> {
+    const { rows } = await this.#client.execute(
+      'SELECT number, address, certificate FROM nodes WHERE removed = 0 AND address IS NOT NULL',
+    );
+    return rows.map(({ number, address, certificate }) => ({
+      number: Number(number),
+      address: String(address),
+      certificate: String(certificate),
+    }));
   }
 
   async list(): Promise<ClusterNode[]> {
@@ -89,11 +129,14 @@ export class Nodes {
     await this.#changed(name, { sql, args: [draining ? 1 : 0, name] });
   }
 
-  /** Ends all that the node holds: what it writes under a lease fails from now on. @throws Problem not_found */
+  /** Ends all that the node holds: what it writes under a lease fails from now on, and no node answers it. @throws Problem not_found */
   async remove(name: string): Promise<void> {
     await this.#changed(
       name,
-      { sql: 'UPDATE nodes SET removed = 1 WHERE name = ?', args: [name] },
+      {
+        sql: 'UPDATE nodes SET removed = 1, number = NULL, address = NULL, certificate = NULL WHERE name = ?',
+        args: [name],
+      },
       {
         sql: `UPDATE leases SET valid_until = ${NOW}, epoch = epoch + 1
           WHERE valid_until > ${NOW} AND holder = (SELECT node FROM nodes WHERE nodes.name = ?)`,

@@ -52,7 +52,7 @@ import { egress, ownEgressSocket, storage } from './binding-processes.ts';
 import { speechEngine } from './companions.ts';
 import { controlSocket, DRAIN_MS, edgeProcesses } from './edge-processes.ts';
 import { config, folders, log, settingOrigins, version } from './given.ts';
-import { instanceClient, runtime, tenantData } from './instances.ts';
+import { clusteredObjects, instanceClient, runtime, tenantData } from './instances.ts';
 import { moveClock, nodes, updates } from './nodes.ts';
 import { network, payments } from './payments.ts';
 import { edges, liveRequests, routes, tls } from './traffic.ts';
@@ -62,6 +62,7 @@ const AUTO_RENEWALS_MS = 60_000;
 const CODE_SWEEP_MS = 86_400_000;
 /** Whoever does not pay in the end leaves code for all nodes. */
 const SHARED_CODE_SWEEP_MS = 1_800_000;
+const OVERDUE_ALARMS_MS = 15_000;
 const FLUSH_USAGE_MS = 5_000;
 const NETWORK_CHECK_MS = 10_000;
 const TRAFFIC_MS = 1_000;
@@ -420,6 +421,7 @@ const timers = service({
     backups,
     domainChecks,
     assetStore,
+    clusteredObjects,
     codeStore,
     stores,
     runtime,
@@ -430,7 +432,7 @@ const timers = service({
     controlServer,
   },
   async start({ scheduler, timedWork, backups, domainChecks, codeStore, stores, log, controlDeps, ...values }) {
-    const { runtime, instanceClient, observation, assetStore } = values;
+    const { runtime, instanceClient, observation, assetStore, clusteredObjects } = values;
     const renewer = new AutoRenewer(controlDeps);
     scheduler.every(AUTO_RENEWALS_MS, 'automatic renewals', () =>
       stores.registry.leases.run(TIMED_WORK, () => renewer.run()),
@@ -457,6 +459,12 @@ const timers = service({
       );
       const isGone = async (tenant: string) => (await stores.deployments.byTenant(tenant)) === undefined;
       scheduler.every(SHARED_CODE_SWEEP_MS, 'copies of static files', () => assetStore.trim(isGone));
+      scheduler.every(OVERDUE_ALARMS_MS, 'alarms of nodes that ended', () =>
+        stores.registry.leases.run(TIMED_WORK, async () => {
+          const withObjects = await stores.deployments.withObjects();
+          await clusteredObjects?.wakeOverdue(withObjects, (slug) => unfenced(() => runtime.acquire(slug)));
+        }),
+      );
     }
     scheduler.every(FLUSH_USAGE_MS, 'usage', () => stores.usage.flush());
     // For the instances alone: in usage, an edge has counted what it handed over.

@@ -14,6 +14,7 @@ import type { Runtime } from '../../runtime/contract.ts';
 import { createRuntime } from '../../runtime/runtime.ts';
 import type { AssetSettings, InstanceAssets, InstanceSpec, TenantId } from '../../shared/contracts.ts';
 import { Problem } from '../../shared/problem.ts';
+import type { ClusteredObjects } from '../objects-cluster.ts';
 import { service } from '../service.ts';
 import { assetStore, builtins, clock, codeStore, logs, metrics, sandbox, stores, tally } from './base.ts';
 import { egress, storage } from './binding-processes.ts';
@@ -118,6 +119,20 @@ async function consumerOf(
   return { slug: row.slug, binding };
 }
 
+/** Objects of several nodes; undefined where this host is one box. The storage process makes the schema of their bucket. */
+export const clusteredObjects = service({
+  name: 'objects of several nodes',
+  needs: { config, stores, storage, log, runtimeLater },
+  async start({ config, stores, log, runtimeLater }): Promise<ClusteredObjects | undefined> {
+    if (!stores.cluster) return undefined;
+    const { openClusteredObjects } = await import('../objects-cluster.ts');
+    const members = runtimeLater.promise.then((runtime) => runtime.members);
+    members.catch(() => undefined);
+    return await openClusteredObjects({ config: config.cluster, cluster: stores.cluster, stores, log, members });
+  },
+  stop: (objects) => objects?.close(),
+});
+
 /** What a start of an instance reads of its deployment. */
 const instanceSpecs = service({
   name: 'instance specs',
@@ -198,6 +213,7 @@ export const runtime = service({
     egress,
     edges,
     bindingServers,
+    clusteredObjects,
     metrics,
     stores,
     runtimeLater,
@@ -215,6 +231,7 @@ export const runtime = service({
       clock,
       log,
       resolve: values.instanceSpecs,
+      ...(values.clusteredObjects && { cluster: values.clusteredObjects.cluster }),
       storage: {
         open: (tenant) => storage.channel().call('open', tenant),
         close: (tenant) => storage.channel().call('close', tenant),
@@ -263,8 +280,8 @@ export const instanceClient = service({
 /** What tenants have stored, wherever it is. */
 export const tenantData = service({
   name: 'data of tenants',
-  needs: { folders, storage, bindingServers, assetStore, stores, logs },
-  start: ({ folders, storage, bindingServers, assetStore, stores, logs }) => {
+  needs: { folders, storage, bindingServers, assetStore, stores, logs, clusteredObjects },
+  start: ({ folders, storage, bindingServers, assetStore, stores, logs, clusteredObjects }) => {
     /** Of all that the owner's deployments share. */
     async function sharedUsage(tenant: TenantId): Promise<Record<string, number>> {
       const row = await stores.deployments.byTenant(tenant);
@@ -279,7 +296,9 @@ export const tenantData = service({
         ...(await storage.channel().call('usage', { tenant })),
         ...(await sharedUsage(tenant)),
         ...(await assetStore.usage(tenant)),
-        durableObjectBytes: await folderBytes(objectsFolder(folders.tenants, tenant)),
+        durableObjectBytes:
+          (await clusteredObjects?.records.bytesOf(tenant)) ??
+          (await folderBytes(objectsFolder(folders.tenants, tenant))),
         ...Object.assign(
           {},
           ...(await Promise.all([...bindingServers.values()].map((server) => server.usage?.(tenant)))),
@@ -291,6 +310,7 @@ export const tenantData = service({
           await storage.channel().call('purge', { tenant: sharedSpace(owner), stores: [storeName(kind, id)] });
         await stores.sharedStores.forget(tenant);
         for (const server of bindingServers.values()) await server.purge?.(tenant);
+        await clusteredObjects?.records.purge(tenant);
         await assetStore.purge(tenant);
         await stores.cronRuns.forget(tenant);
         await logs.forget(tenant);

@@ -73,7 +73,11 @@ export class Cluster {
 
   /** @param name of the node; one that was there before has its data folder @param more flags */
   async node(name: string, more: Record<string, string> = {}, env: Record<string, string> = {}): Promise<TestHost> {
-    return this.#start(name, { ...this.#flags, 'cluster-node': name, ...more }, { ...this.#secrets, ...env });
+    return this.#start(
+      name,
+      { ...this.#flags, 'cluster-node': name, 'cluster-address': '127.0.0.1:0', ...more },
+      { ...this.#secrets, ...env },
+    );
   }
 
   /** A host of one node, on the data folder that a node of that name has. */

@@ -1,0 +1,171 @@
+/**
+ * Durable Objects, queues and workflows of several nodes, as one of them has them: their bucket, in PostgreSQL and on the
+ * S3, and the connections to instances on other nodes.
+ */
+import { createHmac } from 'node:crypto';
+import { networkInterfaces } from 'node:os';
+import type { Duplex } from 'node:stream';
+import type { Logger } from 'pino';
+import { z } from 'zod';
+import { BucketGateway } from '../bindings/objects-bucket/gateway.ts';
+import { BucketRecords } from '../bindings/objects-bucket/records.ts';
+import { SCHEMA } from '../bindings/store-process/cluster/schema.ts';
+import { type CertifiedKey, certifyNode, createAuthority } from '../peers/authority.ts';
+import { PeerLinks } from '../peers/links.ts';
+import type { Peer } from '../registry/postgres/nodes.ts';
+import type { ObjectsCluster } from '../runtime/cluster-member.ts';
+import type { Members } from '../runtime/members.ts';
+import type { Config } from '../shared/config.ts';
+import type { TenantId } from '../shared/contracts.ts';
+import { type PgPool, Pool } from '../shared/pg.ts';
+import { Problem } from '../shared/problem.ts';
+import type { Cluster } from './cluster.ts';
+import type { Stores } from './stores.ts';
+
+export interface ClusteredObjects {
+  cluster: ObjectsCluster;
+  records: BucketRecords;
+  /**
+   * Starts deployments with an alarm that has been due for a while: the node that had them has ended, and no other knows.
+   * @param start of an instance on this node
+   */
+  wakeOverdue(
+    deployments: { slug: string; tenant: TenantId }[],
+    start: (slug: string) => Promise<unknown>,
+  ): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface ClusteredObjectsParts {
+  config: Config['cluster'];
+  cluster: Cluster;
+  stores: Pick<Stores, 'keyFiles' | 'registry'>;
+  log: Logger;
+  /** Instances that other nodes call; there once the runtime is. */
+  members: Promise<Members | undefined>;
+}
+
+/** Writes of all tenants' objects on this node, each one round trip. */
+const CONNECTIONS = 8;
+const CONNECT_MS = 5_000;
+/** Shorter than what workerd waits for its bucket (14 s): a server that is gone is seen as away before. */
+const ANSWER_MS = 5_000;
+/** Longer than the lease of an instance: a living one would have run the alarm. */
+const OVERDUE_MS = 20_000;
+/** Of the nodes' certificates. */
+const AUTHORITY = 'peers.json';
+/** What a connection between nodes is for: an instance of this node. */
+const purposeShape = z.strictObject({
+  tenant: z.string().regex(/^[a-z0-9][a-z0-9-]{0,62}$/),
+  member: z.int().min(1).max(65_535),
+});
+
+/** After the storage process has begun, which makes the schema. @throws Problem start_failed */
+export async function openClusteredObjects(parts: ClusteredObjectsParts): Promise<ClusteredObjects> {
+  const { config, cluster, log } = parts;
+  const pool = poolOf(config.database);
+  const { bucket } = cluster.bucket;
+  const records = await BucketRecords.open(pool, (tenant) => bucket.blobs(`objects/${tenant}`));
+  const links = await linksOf(parts);
+  return {
+    cluster: {
+      node: cluster.number,
+      secret: createHmac('sha256', config.key).update('turnpike objects of all nodes').digest(),
+      bucket: new BucketGateway({ records, log }),
+      dialPeer: ({ node, tenant, member }) => links.dial(node, JSON.stringify({ tenant, member })),
+    },
+    records,
+    async wakeOverdue(deployments, start) {
+      for (const { slug, tenant } of deployments) {
+        const at = await records.nextAlarm(tenant);
+        if (at === undefined || at > Date.now() - OVERDUE_MS) continue;
+        await start(slug).catch((err) => log.debug({ err, slug }, 'a deployment was not woken; tried again'));
+      }
+    },
+    async close() {
+      await links.close();
+      records.close();
+      await pool.end();
+    },
+  };
+}
+
+/** Listens for other nodes, and tells them where. */
+async function linksOf({ config, cluster, stores, members, log }: ClusteredObjectsParts): Promise<PeerLinks> {
+  const { nodes, number } = cluster;
+  const authority = await authorityOf(stores.keyFiles(AUTHORITY));
+  const own = await certifyNode(authority, number);
+  let peers = new Map<number, Peer>();
+  const links = new PeerLinks({
+    authority: authority.certificate,
+    own,
+    admits: ({ node, fingerprint }) => peers.get(node)?.certificate === fingerprint,
+    addressOf: (node) => placeOf(peers.get(node)?.address),
+    onConnection: (purpose, stream) => void receive(purpose, stream),
+  });
+  async function receive(purpose: string, stream: Duplex): Promise<void> {
+    const to = purposeShape.safeParse(jsonOf(purpose)).data;
+    const here = to && (await members.catch(() => undefined));
+    if (to && here) here.receive(to, stream);
+    else stream.destroy();
+  }
+  const readPeers = async () => {
+    peers = new Map((await nodes.peers()).map((peer) => [peer.number, peer]));
+    links.review();
+  };
+  stores.registry.changes.on('nodes', readPeers);
+  const { host, port } = placeOf(config.address) ?? { host: ownAddress(), port: 0 };
+  const listening = await links.listen(host, port).catch((error: Error) => {
+    throw new Problem('start_failed', `cluster.address: ${host}:${port} cannot be listened on: ${error.message}.`, {
+      cause: error,
+    });
+  });
+  const name = host.includes(':') ? `[${host}]` : host;
+  await nodes.announce({ address: `${name}:${listening}`, certificate: own.fingerprint });
+  await readPeers();
+  log.info({ address: `${name}:${listening}`, node: number }, 'other nodes reach this one');
+  return links;
+}
+
+async function authorityOf(file: ReturnType<Stores['keyFiles']>): Promise<CertifiedKey> {
+  const kept = (await file.read()) ?? (await file.add(JSON.stringify(await createAuthority())));
+  return JSON.parse(kept) as CertifiedKey;
+}
+
+function placeOf(address = ''): { host: string; port: number } | undefined {
+  const [, host = '', port] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];
+  return port === undefined ? undefined : { host, port: Number(port) };
+}
+
+/** The first that is not of this machine alone. */
+function ownAddress(): string {
+  const all = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+  return all.find(({ internal, family }) => !internal && family === 'IPv4')?.address ?? '127.0.0.1';
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function poolOf(connectionString: string): PgPool {
+  const pool = new Pool({
+    connectionString,
+    max: CONNECTIONS,
+    connectionTimeoutMillis: CONNECT_MS,
+    query_timeout: ANSWER_MS,
+    keepAlive: true,
+    pipeline: false,
+  });
+  // Of a connection that nobody uses: the pool opens another.
+  pool.on('error', () => undefined);
+  pool.on('connect', (connection) => {
+    // The statement in flight fails with the same error.
+    connection.on('error', () => undefined);
+    connection.query(`SET search_path = ${SCHEMA}`).catch(() => undefined);
+  });
+  return pool;
+}
