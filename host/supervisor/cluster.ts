@@ -139,7 +139,7 @@ function faults(config: Config, { data, registry }: Pick<Folders, 'data' | 'regi
     ],
     [
       config.backup.schedule !== '',
-      'but backup.schedule is set, which copies files of one box. Set it to "", and back up PostgreSQL (pg_dump, or its own archive).',
+      'but backup.schedule is set, which copies files of one box. Set it to "", and back up PostgreSQL (pg_dump, or its own archive), then the bucket.',
     ],
   ];
 }

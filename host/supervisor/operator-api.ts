@@ -110,7 +110,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<Ope
       if (stores.cluster)
         throw new Problem(
           'conflict',
-          'A backup copies the files of one box: back up PostgreSQL (pg_dump, or its own archive).',
+          'A backup copies the files of one box: back up PostgreSQL (pg_dump, or its own archive), then the bucket.',
         );
       return backups.run(choice);
     },
