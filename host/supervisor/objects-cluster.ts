@@ -65,8 +65,18 @@ export async function openClusteredObjects(parts: ClusteredObjectsParts): Promis
   const { config, cluster, log } = parts;
   const pool = poolOf(config.database);
   const { bucket } = cluster.bucket;
-  const records = await BucketRecords.open(pool, (tenant) => bucket.blobs(`objects/${tenant}`));
-  const links = await linksOf(parts);
+  let records: BucketRecords;
+  let links: PeerLinks;
+  try {
+    records = await BucketRecords.open(pool, (tenant) => bucket.blobs(`objects/${tenant}`));
+    links = await linksOf(parts);
+  } catch (error) {
+    await pool.end();
+    if (error instanceof Problem) throw error;
+    throw new Problem('start_failed', `Objects of the cluster cannot be kept: ${(error as Error).message}.`, {
+      cause: error,
+    });
+  }
   return {
     cluster: {
       node: cluster.number,
