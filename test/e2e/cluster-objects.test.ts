@@ -126,17 +126,9 @@ describe.skipIf(!clusterPrograms())('objects of two nodes', () => {
     );
   });
 
-  it('a node that cannot be reached by the others does not start, and says why', async () => {
-    // No address of this machine (RFC 5737).
-    await expect(cluster.node('c', { 'cluster-address': '192.0.2.1:1' })).rejects.toThrow(
-      /cluster.address: 192.0.2.1:1 cannot be listened on/,
-    );
-  });
-
   it('a node that is removed is called by no node any more, and its certificate is forgotten', async () => {
     const known = () => rows('SELECT name, number, address, certificate FROM nodes ORDER BY name');
-    const numbers = (await known()).flatMap(({ name, number }) => (name === 'c' ? [] : [number]));
-    expect(numbers.sort()).toEqual([1, 2]);
+    expect((await known()).map(({ number }) => number).sort()).toEqual([1, 2]);
     expect((await b.operator('POST', '/cluster/a/remove')).status).toBe(200);
     expect((await known())[0]).toMatchObject({ name: 'a', number: null, address: null, certificate: null });
     await until(async () => !(await fetch(`${a.url}/healthz`).catch(() => undefined)));
