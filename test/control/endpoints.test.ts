@@ -58,6 +58,7 @@ it('a follower of a log that does not read costs a bounded amount of memory', as
     logs: followed,
     deployments: { bySlug: async () => deployment },
     payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
+    runtime: { expectUpdate: () => undefined },
   } as unknown as ControlDeps;
   const response = (await logsEndpoint(parts).handle(
     call('GET', '/_admin/abc/logs', { accept: 'text/event-stream' }),
@@ -98,6 +99,7 @@ it.each([
     logs,
     deployments: { bySlug: async () => deployment },
     payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
+    runtime: { expectUpdate: () => undefined },
   } as unknown as ControlDeps;
   const response = (await logsEndpoint(parts).handle(
     call('GET', `/_admin/abc/logs${query}`, { accept: 'text/event-stream', ...headers }),
@@ -126,6 +128,7 @@ it('a follower who left while the deployment was looked up is not followed for e
       },
     },
     payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
+    runtime: { expectUpdate: () => undefined },
   } as unknown as ControlDeps;
   const made = call('GET', '/_admin/abc/logs', { accept: 'text/event-stream' });
   const request = new Request(made.request, { signal: leaving.signal });
@@ -151,6 +154,7 @@ it('an update of the code leaves what another update set meanwhile', async () =>
     },
     secrets: { reveal: async () => ({}), keepingKeys: (work: () => unknown) => work() },
     payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
+    runtime: { expectUpdate: () => undefined },
     updates: new KeyedLock(),
     // Meanwhile the owner sets another payee: deployment was read before.
     pipeline: { accept: async () => ({ digest: 'd', bytes: 1, handlers: ['fetch'] }) },

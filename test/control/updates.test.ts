@@ -58,6 +58,7 @@ beforeEach(async () => {
     assets: { collect: async () => undefined },
     releaseCode: async (digest: string) => void released.push(digest),
     runtime: {
+      expectUpdate: () => undefined,
       status: () => ({ state: 'warm', inFlight: 0 }),
       // What runs is the deployment as it is when the start begins.
       endPreviews: () => undefined,
