@@ -97,17 +97,20 @@ export const nodes = service({
     const catchUp = async () => void (await Promise.all([sync(), tellBlocks(), tellClock(), obey()]));
     await leases.keep(cluster.leases.nodeLease, { gained: () => unfenced(catchUp), lost: () => undefined });
     await catchUp();
+    /** As edges know it: they may still refuse what the lease would allow. */
+    let serves = false;
     const tellLiveness = async () => {
       const until = cluster.leases.livesUntil();
       const at = until === undefined ? 0 : monotonicNow() + until - performance.now();
       await edges.each('serveUntil', { at });
+      serves = until !== undefined;
     };
     await tellLiveness();
     const timer = setInterval(tellLiveness, LIVENESS_MS);
     return {
       fault() {
         if (draining) return 'draining: other nodes serve';
-        return cluster.leases.livesUntil() === undefined ? 'no connection to the other nodes' : undefined;
+        return serves && cluster.leases.livesUntil() !== undefined ? undefined : 'no connection to the other nodes';
       },
       stop: () => clearInterval(timer),
     };
