@@ -3,8 +3,13 @@
  * also when the one is killed. Objects are at one of them at a time.
  */
 import { createHash } from 'node:crypto';
+import { tmpdir } from 'node:os';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type CertifiedKey, certifyNode } from '../../host/peers/authority.ts';
+import { PeerLinks } from '../../host/peers/links.ts';
+import { keyFilesOfNodes } from '../../host/registry/key-file.ts';
 import { postgresClient } from '../../host/registry/postgres/client.ts';
+import { openPostgresRegistry } from '../../host/registry/postgres/index.ts';
 import { deploy, type Fetch, jsonPut, signInFetch, x402Fetch } from './support/callers.ts';
 import { Cluster, clusterPrograms } from './support/cluster.ts';
 import { type TestHost, until } from './support/host.ts';
@@ -55,6 +60,7 @@ const QUEUE = `export default {
   },
 };`;
 const CALLERS = 4;
+const STRANGER = 200;
 const MESSAGES = 6;
 /** A lease of an object's owner lasts 15 s; the rest is the start of another one on a busy machine. */
 const TAKEN_OVER_MS = 25_000;
@@ -207,9 +213,50 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     );
   });
 
+  it('a certificate of the nodes’ own authority counts only while the registry names it', async () => {
+    const registry = await openPostgresRegistry(cluster.database);
+    const keys = await keyFilesOfNodes(registry, cluster.key, tmpdir());
+    const authority = JSON.parse((await keys('peers.json').read()) ?? '') as CertifiedKey;
+    await registry.end();
+    const own = await certifyNode(authority, STRANGER);
+    await count(b);
+    // An instance of B, by its lease in the bucket of objects.
+    const [instance] = await rows(
+      `SELECT o.tenant, convert_from(o.body, 'UTF8') AS lease FROM turnpike_stores.bucket_objects AS o
+        JOIN deployments AS d ON d.tenant = o.tenant AND d.slug = 'counts' JOIN nodes AS n ON n.name = 'b'
+        WHERE o.key LIKE 'v1/nodes/%.json' AND convert_from(o.body, 'UTF8') LIKE '%"127.' || n.number || '.%'
+        ORDER BY o.at DESC LIMIT 1`,
+    );
+    const [, node, high, low] = /"127\.(\d+)\.(\d+)\.(\d+):/.exec(String(instance?.lease))?.map(Number) ?? [];
+    const member = Number(high) * 256 + Number(low);
+    const [known] = await rows(`SELECT address FROM nodes WHERE name = 'b'`);
+    const links = new PeerLinks({
+      authority: authority.certificate,
+      own,
+      admits: () => true,
+      addressOf: () => ({ host: '127.0.0.1', port: Number(String(known?.address).split(':')[1]) }),
+      onConnection: (_purpose, stream) => stream.destroy(),
+    });
+    /** What the instance says to no request of its protocol; undefined: it was not reached. */
+    const said = async () => {
+      const stream = links.dial(Number(node), JSON.stringify({ tenant: instance?.tenant, member }));
+      stream.write('hello\r\n\r\n');
+      return await new Promise<string | undefined>((resolve) => {
+        stream.once('data', (bytes) => resolve(String(bytes)));
+        for (const event of ['error', 'close']) stream.once(event, () => resolve(undefined));
+      }).finally(() => stream.destroy());
+    };
+    expect(await said()).toBeUndefined();
+    await rows(`INSERT INTO nodes (name, node, version, started_at, number, address, certificate)
+      VALUES ('stranger', 'stranger', '0', 0, ${STRANGER}, '127.0.0.1:9', '${own.fingerprint}')`);
+    await until(said);
+    expect((await b.operator('POST', '/cluster/stranger/remove')).status).toBe(200);
+    await until(async () => (await said()) === undefined);
+  });
+
   it('a node that is removed is called by no node any more, and its certificate is forgotten', async () => {
     const known = () => rows('SELECT name, number, address, certificate FROM nodes ORDER BY name');
-    expect((await known()).map(({ number }) => number).sort()).toEqual([1, 2]);
+    expect((await known()).flatMap(({ number }) => number ?? []).sort()).toEqual([1, 2]);
     expect((await b.operator('POST', '/cluster/a/remove')).status).toBe(200);
     expect((await known())[0]).toMatchObject({ name: 'a', number: null, address: null, certificate: null });
     await until(async () => !(await fetch(`${a.url}/healthz`).catch(() => undefined)));

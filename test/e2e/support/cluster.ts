@@ -124,13 +124,13 @@ export class Cluster {
     };
   }
 
-  readonly #key = 'a key of thirty-two characters, or more';
+  readonly key = 'a key of thirty-two characters, or more';
 
   get #secrets(): Record<string, string> {
     const { endpoint, bucket, accessKey, secretKey } = this.storage.settings('cluster');
     return {
       TURNPIKE_CLUSTER_DATABASE: this.database,
-      TURNPIKE_CLUSTER_KEY: this.#key,
+      TURNPIKE_CLUSTER_KEY: this.key,
       TURNPIKE_CLUSTER_STORAGE_ENDPOINT: endpoint,
       TURNPIKE_CLUSTER_STORAGE_BUCKET: bucket,
       TURNPIKE_CLUSTER_STORAGE_ACCESS_KEY: accessKey,
