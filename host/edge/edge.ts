@@ -9,13 +9,15 @@ import { answerField } from '../http/message/fields.ts';
 import type { RequestHead } from '../http/message/head.ts';
 import { AddressRanges } from '../shared/address-ranges.ts';
 import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTls, Route } from '../shared/contracts.ts';
+import { monotonicNow } from '../shared/monotonic.ts';
 import { setOwnPriority } from '../shared/priority.ts';
+import { Problem } from '../shared/problem.ts';
 import { ActiveList } from './active-list.ts';
 import { BulkPace } from './bulk-pace.ts';
 import { type Caller, TrustedProxies } from './caller.ts';
 import { Contention } from './contention.ts';
 import { Files } from './files/files.ts';
-import { FrontDoor } from './front-door.ts';
+import { CUT_OFF, FrontDoor } from './front-door.ts';
 import { HttpDate } from './http-date.ts';
 import { Instances } from './instances.ts';
 import { Listeners } from './listeners.ts';
@@ -57,6 +59,7 @@ export class Edge {
   readonly #tls: EdgeTls | undefined;
   readonly #watched: WatchedRequests;
   readonly #timers: NodeJS.Timeout[];
+  #cutOff: NodeJS.Timeout | undefined;
   #idle: (() => void)[] = [];
 
   constructor(init: EdgeInit, control: EdgeControl, log: Logger) {
@@ -172,8 +175,15 @@ export class Edge {
     this.#frontDoor.blocked = ranges.length === 0 ? undefined : new AddressRanges(ranges);
   }
 
+  /** What is under way then ends, too: it could be of what another node has stopped. */
   serveUntil(at: number): void {
     this.#frontDoor.serveUntil = at;
+    clearTimeout(this.#cutOff);
+    const cut = () =>
+      this.#active.forEach((proxied) => {
+        if (proxied.slug !== undefined) proxied.cutOff(new Problem('not_ready', CUT_OFF));
+      });
+    this.#cutOff = setTimeout(cut, at - monotonicNow()).unref();
   }
 
   setInstance(instance: Parameters<EdgeMethods['setInstance']>[0]): void {
@@ -220,6 +230,7 @@ export class Edge {
 
   close(): void {
     for (const timer of this.#timers) clearInterval(timer);
+    clearTimeout(this.#cutOff);
     this.#watched.close();
     this.#listeners.close();
     this.#control.close();

@@ -58,7 +58,7 @@ const OVERRIDE = new RegExp(`^(?:${OVERRIDE_FIELDS.join('|')}):(.*)$`, 'gim');
 const CONTROL_IDLE_MS = 300_000;
 const REQUEST_ID = /^[A-Za-z0-9._-]{8,128}$/;
 const BLOCKED = 'The operator of this host has blocked the network that you call from; ask the operator.';
-const CUT_OFF = 'This node has no connection to the others; ask another one, or try again in a second.';
+export const CUT_OFF = 'This node has no connection to the others; ask another one, or try again in a second.';
 const HEALTH = '/healthz';
 /** Control adds generated descriptions for tenants with prices. */
 const DESCRIPTIONS = new Set(['/openapi.json', '/.well-known/x402']);

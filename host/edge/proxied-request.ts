@@ -177,17 +177,22 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
     const idleMs = (this.#environment.sweeps - this.#lastActivity) * sweepMs;
     // A caller that does not read its answer is the connection's to cut off.
     if (idleMs <= this.#limits.idleTimeoutMs || this.#answerPaused) return;
+    const seconds = this.#limits.idleTimeoutMs / 1000;
+    this.cutOff(
+      new Problem(
+        'upstream_timeout',
+        `No byte came for ${seconds} seconds; send the request again, and the body without pauses.`,
+      ),
+    );
+  }
+
+  /** Ends it. @param problem what is answered, where nothing was yet */
+  cutOff(problem: Problem): void {
     if (this.#endTunnel) {
       this.#endTunnel();
     } else if (this.#call) {
       this.#call.destroy();
-      const seconds = this.#limits.idleTimeoutMs / 1000;
-      this.#broken(
-        new Problem(
-          'upstream_timeout',
-          `No byte came for ${seconds} seconds; send the request again, and the body without pauses.`,
-        ),
-      );
+      this.#broken(problem);
     }
   }
 

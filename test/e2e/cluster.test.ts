@@ -182,10 +182,19 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
   });
 
   it('a node that the others gave up serves nothing that is out of date, and comes back', async () => {
+    const code =
+      'export default { fetch: () => new Response(new ReadableStream({ start: (c) => void setInterval(() => c.enqueue(new Uint8Array(1)), 100) })) }';
+    await deploy(payAt(a), cluster.url, { slug: 'endless', code });
+    const open = await fetch(`${b.url}/endless/`);
+    let isCut = false;
+    void open.body?.pipeTo(new WritableStream()).catch(() => {
+      isCut = true;
+    });
     process.kill(b.pid, 'SIGSTOP');
     try {
       // B's edges go on; the update waits until they must not serve any more.
       await update(a, 'first', { code: HELLO('without b ') });
+      await until(() => isCut);
       expect((await fetch(`${b.url}/first/`)).status).toBe(503);
     } finally {
       process.kill(b.pid, 'SIGCONT');
