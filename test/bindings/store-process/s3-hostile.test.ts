@@ -58,6 +58,21 @@ function flood(response: ServerResponse, head = ''): () => number {
   return () => bytes;
 }
 
+it('takes an answer to the last byte that comes before the body is known to have ended', async () => {
+  const answered = Promise.withResolvers<void>();
+  const of = await at((request, response) => {
+    request.resume().once('end', () => response.end());
+    response.once('finish', answered.resolve);
+  }, 5_000);
+  async function* body() {
+    yield Buffer.from('all');
+    await answered.promise;
+    // The answer to this comes after the other one.
+    await (await fetch(`http://127.0.0.1:${((server as Server).address() as AddressInfo).port}`)).text();
+  }
+  await of.write('name', { length: 3, stream: body() });
+});
+
 describe('reads', () => {
   const wrong: [string, (response: ServerResponse) => void][] = [
     ['the whole object for a part', (response) => response.writeHead(200, { 'content-length': 10 }).end('0123456789')],

@@ -193,12 +193,15 @@ class S3Blobs implements BlobBackend, SharedFiles {
       answered = true;
     };
     answer.then(settle, settle);
+    let sent = 0;
     try {
       for await (const chunk of body) {
         if (request.destroyed || answered) break;
+        sent += chunk.length;
         if (!request.write(chunk)) await Promise.race([drained(request), answer]);
       }
-      const early = answered;
+      // The last byte may be answered before the body says that it was the last.
+      const early = answered && sent < length;
       if (!early) request.end();
       const timer = setTimeout(() => request.destroy(new Error('the S3 service fell silent')), this.#silenceMs);
       await answer.finally(() => clearTimeout(timer));
