@@ -4,7 +4,7 @@
  * and rows can be read and removed, and once more when there is room; who goes on anyhow is not started.
  */
 import type { Objects } from '../bindings/durable-objects/classes.ts';
-import { folderBytes, logBytes, prepareFolder } from '../bindings/durable-objects/folder.ts';
+import { folderSize, logBytes, prepareFolder } from '../bindings/durable-objects/folder.ts';
 import { Problem } from '../shared/problem.ts';
 import type { PrewarmedSandboxOptions } from './prewarmed-sandbox.ts';
 
@@ -29,9 +29,9 @@ const LEAST_SPARE_BYTES = 8 * 1_048_576;
 const ROOM = 0.05;
 /** As many times the quota nobody starts with. */
 const MOST = 4;
-/** How often the folder is looked at while the instance works, ms; as many times its own duration, where it is large. */
+/** How often the folder is looked at while the instance works, ms; more seldom by each file: ten times what it takes to look at one. */
 const LOOK_MS = 200;
-const LOOK_SHARE = 10;
+const LOOK_MS_PER_FILE = 0.05;
 
 export class ObjectsDisk {
   readonly #options: ObjectsDiskOptions;
@@ -54,7 +54,7 @@ export class ObjectsDisk {
   async open(classes: Objects, uid: number | undefined): Promise<NonNullable<PrewarmedSandboxOptions['objects']>> {
     const { folder, quota } = this.#options;
     await prepareFolder(folder, classes, uid);
-    const bytes = await folderBytes(folder);
+    const { bytes } = await folderSize(folder);
     if (bytes > quota * MOST) {
       throw new Problem(
         'quota_exceeded',
@@ -84,10 +84,9 @@ export class ObjectsDisk {
     });
   }
 
-  async #look(startedAt: number): Promise<void> {
-    const bytes = await folderBytes(this.#options.folder);
-    const now = performance.now();
-    this.#nextLook = now + Math.max(LOOK_MS, (now - startedAt) * LOOK_SHARE);
+  async #look(now: number): Promise<void> {
+    const { bytes, files } = await folderSize(this.#options.folder);
+    this.#nextLook = now + Math.max(LOOK_MS, files * LOOK_MS_PER_FILE);
     const { quota, onFreed } = this.#options;
     if (this.#full && bytes <= quota * (1 - ROOM)) {
       this.#full = false;

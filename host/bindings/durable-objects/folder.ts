@@ -27,12 +27,14 @@ export async function prepareFolder(folder: string, { deleted }: Objects, uid: n
   await lchown(folder, uid, uid);
 }
 
-/** Bytes on the disk, and 1 KB for each file. */
-export async function folderBytes(folder: string): Promise<number> {
-  let bytes = 0;
-  for await (const batch of filesBelow(folder))
-    for (const { stats } of batch) bytes += FILE_BYTES + stats.blocks * BLOCK_BYTES;
-  return bytes;
+/** @returns bytes on the disk, 1 KB for each file among them, and the number of files and folders */
+export async function folderSize(folder: string): Promise<{ bytes: number; files: number }> {
+  const size = { bytes: 0, files: 0 };
+  for await (const batch of filesBelow(folder)) {
+    size.files += batch.length;
+    for (const { stats } of batch) size.bytes += FILE_BYTES + stats.blocks * BLOCK_BYTES;
+  }
+  return size;
 }
 
 /** @returns bytes of all logs of databases, and of the largest database with its log: to write the log into it takes as much again */

@@ -1,7 +1,7 @@
 /** The runtime, and what its instances are made of: code, secrets and bindings of a deployment. */
 import { workerdConfig } from '../../assets/asset-list.ts';
 import type { AssetStore } from '../../assets/asset-store.ts';
-import { folderBytes, objectsFolder } from '../../bindings/durable-objects/folder.ts';
+import { folderSize, objectsFolder } from '../../bindings/durable-objects/folder.ts';
 import { openBindingServers, ownedBindings, storeQuotas } from '../../bindings/index.ts';
 import { sharedSpace, sharedStores, storeName } from '../../bindings/stores.ts';
 import { createInstanceClient } from '../../control/instance-client.ts';
@@ -298,7 +298,7 @@ export const tenantData = service({
         ...(await assetStore.usage(tenant)),
         durableObjectBytes:
           (await clusteredObjects?.records.bytesOf(tenant)) ??
-          (await folderBytes(objectsFolder(folders.tenants, tenant))),
+          (await folderSize(objectsFolder(folders.tenants, tenant))).bytes,
         ...Object.assign(
           {},
           ...(await Promise.all([...bindingServers.values()].map((server) => server.usage?.(tenant)))),
