@@ -77,3 +77,19 @@ interface Pg {
 }
 
 export const { Pool, Client } = createRequire(import.meta.url)('pg') as Pg;
+
+/** @param session statements that each new connection runs first */
+export function openPool(
+  options: Omit<PgPoolOptions, 'keepAlive' | 'pipeline'> & { pipeline?: boolean },
+  session: string,
+): PgPool {
+  const pool = new Pool({ pipeline: true, ...options, keepAlive: true });
+  // Of a connection that nobody uses: the pool opens another.
+  pool.on('error', () => {});
+  pool.on('connect', (connection) => {
+    // The statement in flight fails with the same error.
+    connection.on('error', () => {});
+    connection.query(session).catch(() => {});
+  });
+  return pool;
+}

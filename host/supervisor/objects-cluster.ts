@@ -17,7 +17,7 @@ import type { ObjectsCluster } from '../runtime/cluster-member.ts';
 import type { Members } from '../runtime/members.ts';
 import type { Config } from '../shared/config.ts';
 import type { TenantId } from '../shared/contracts.ts';
-import { type PgPool, Pool } from '../shared/pg.ts';
+import { openPool, type PgPool } from '../shared/pg.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Cluster } from './cluster.ts';
 import type { Stores } from './stores.ts';
@@ -162,20 +162,6 @@ function jsonOf(text: string): unknown {
 }
 
 function poolOf(connectionString: string): PgPool {
-  const pool = new Pool({
-    connectionString,
-    max: CONNECTIONS,
-    connectionTimeoutMillis: CONNECT_MS,
-    query_timeout: ANSWER_MS,
-    keepAlive: true,
-    pipeline: false,
-  });
-  // Of a connection that nobody uses: the pool opens another.
-  pool.on('error', () => undefined);
-  pool.on('connect', (connection) => {
-    // The statement in flight fails with the same error.
-    connection.on('error', () => undefined);
-    connection.query(`SET search_path = ${SCHEMA}`).catch(() => undefined);
-  });
-  return pool;
+  const times = { connectionTimeoutMillis: CONNECT_MS, query_timeout: ANSWER_MS };
+  return openPool({ connectionString, max: CONNECTIONS, ...times, pipeline: false }, `SET search_path = ${SCHEMA}`);
 }

@@ -12,7 +12,14 @@ import type {
   Transaction,
   TransactionMode,
 } from '@libsql/client/sqlite3';
-import { type PgConnection, type PgError, type PgPool, type PgQuery, type PgResult, Pool } from '../../shared/pg.ts';
+import {
+  openPool,
+  type PgConnection,
+  type PgError,
+  type PgPool,
+  type PgQuery,
+  type PgResult,
+} from '../../shared/pg.ts';
 import { LibsqlError } from '../drizzle.ts';
 import { type Fence, fences, LeaseLost } from '../fences.ts';
 import { driverValue, inStatement, resultOf, rowClass } from '../results.ts';
@@ -195,22 +202,8 @@ class PooledClient implements PostgresClient {
   }
 }
 
-function poolOf(url: string, max: number): PgPool {
-  const pool = new Pool({
-    connectionString: url,
-    max,
-    connectionTimeoutMillis: CONNECT_MS,
-    keepAlive: true,
-    pipeline: true,
-  });
-  // Of a connection that nobody uses: the pool opens another.
-  pool.on('error', () => {});
-  pool.on('connect', (connection) => {
-    // The statement in flight fails with the same error.
-    connection.on('error', () => {});
-    connection.query(SESSION).catch(() => {});
-  });
-  return pool;
+function poolOf(connectionString: string, max: number): PgPool {
+  return openPool({ connectionString, max, connectionTimeoutMillis: CONNECT_MS }, SESSION);
 }
 
 class OpenTransaction implements Transaction {

@@ -2,7 +2,7 @@
  * Connections to the PostgreSQL that holds the stores of all nodes. Reads have connections of their own, which never wait
  * behind writes, and both are apart from the registry's.
  */
-import { type PgConnection, type PgPool, type PgQuery, type PgResult, Pool } from '../../../shared/pg.ts';
+import { openPool, type PgConnection, type PgPool, type PgQuery, type PgResult } from '../../../shared/pg.ts';
 import type { Value } from '../work.ts';
 import { SCHEMA, TABLES } from './schema.ts';
 
@@ -117,23 +117,9 @@ export function rowsOf({ rows }: PgResult): Value[][] {
   return rows as Value[][];
 }
 
-function poolOf(url: string): PgPool {
-  const pool = new Pool({
-    connectionString: url,
-    max: CONNECTIONS,
-    connectionTimeoutMillis: CONNECT_MS,
-    query_timeout: ANSWER_MS,
-    keepAlive: true,
-    pipeline: true,
-  });
-  // Of a connection that nobody uses: the pool opens another.
-  pool.on('error', () => {});
-  pool.on('connect', (connection) => {
-    // The statement in flight fails with the same error.
-    connection.on('error', () => {});
-    connection.query(SESSION).catch(() => {});
-  });
-  return pool;
+function poolOf(connectionString: string): PgPool {
+  const times = { connectionTimeoutMillis: CONNECT_MS, query_timeout: ANSWER_MS };
+  return openPool({ connectionString, max: CONNECTIONS, ...times }, SESSION);
 }
 
 /** PostgreSQL's text holds no NUL. */
