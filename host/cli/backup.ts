@@ -5,6 +5,7 @@ import { Command } from 'commander';
 import type { BackupChoice, BackupOutcome } from '../backup/index.ts';
 import { fileSize } from '../shared/file-size.ts';
 import { callOperator } from './operator-client.ts';
+import { withDataFolder } from './own-folder.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
 import { Failure } from './terminal/failure.ts';
 
@@ -39,28 +40,11 @@ async function askHost(session: Session, choice: BackupChoice): Promise<BackupOu
 }
 
 async function makeHere(session: Session, choice: BackupChoice): Promise<BackupOutcome> {
-  const [{ runBackup }, { loadConfig }, { FolderLock }, { usingDataFolder }] = await Promise.all([
-    import('../backup/index.ts'),
-    import('../supervisor/configuration.ts'),
-    import('../supervisor/folder-lock.ts'),
-    import('../supervisor/start-failures.ts'),
-  ]);
-  const dataFolder = session.dataFolders.find((folder) => existsSync(join(folder, 'registry.db')));
-  if (dataFolder === undefined) {
-    throw new Failure(
-      'usage',
-      `There is no host's data in ${session.dataFolders.join(' or ')}: name its folder with --data.`,
-    );
-  }
-  const { cwd, env } = session.terminal;
-  const config = loadConfig({ folder: cwd, env, flags: [] });
-  // Nobody may start a host on the folder meanwhile.
-  const lock = usingDataFolder(dataFolder, () => new FolderLock(dataFolder));
-  try {
-    return await runBackup({ ...choice, config, dataFolder, hostVersion: 'offline', live: undefined });
-  } finally {
-    lock.release();
-  }
+  const { runBackup } = await import('../backup/index.ts');
+  const isHosts = (folder: string) => existsSync(join(folder, 'registry.db'));
+  return withDataFolder(session, isHosts, (config, dataFolder) =>
+    runBackup({ ...choice, config, dataFolder, hostVersion: 'offline', live: undefined }),
+  );
 }
 
 function summary({ location, files, bytes, removed, lacks }: BackupOutcome): string {

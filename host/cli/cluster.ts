@@ -1,10 +1,9 @@
 /** `turnpike cluster`: the nodes of a host of several; for its operator. */
-import { existsSync } from 'node:fs';
 import { Command } from 'commander';
 import type { Moved } from '../supervisor/moving-in.ts';
 import { callOperator } from './operator-client.ts';
+import { withDataFolder } from './own-folder.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
-import { Failure } from './terminal/failure.ts';
 import { table } from './terminal/printer.ts';
 
 interface Node {
@@ -73,25 +72,6 @@ export function clusterCommand(deps?: CommandDeps): Command {
 }
 
 async function moveHere(session: Session): Promise<Moved> {
-  const [{ moveBoxIn }, { loadConfig }, { FolderLock }, { usingDataFolder }] = await Promise.all([
-    import('../supervisor/moving-in.ts'),
-    import('../supervisor/configuration.ts'),
-    import('../supervisor/folder-lock.ts'),
-    import('../supervisor/start-failures.ts'),
-  ]);
-  const dataFolder = session.dataFolders.find((folder) => existsSync(folder));
-  if (dataFolder === undefined)
-    throw new Failure(
-      'usage',
-      `There is no host's data in ${session.dataFolders.join(' or ')}: name its folder with --data.`,
-    );
-  const { cwd, env } = session.terminal;
-  const config = loadConfig({ folder: cwd, env, flags: [] });
-  // Nobody may start a host on the folder meanwhile.
-  const lock = usingDataFolder(dataFolder, () => new FolderLock(dataFolder));
-  try {
-    return await moveBoxIn(config, dataFolder);
-  } finally {
-    lock.release();
-  }
+  const { moveBoxIn } = await import('../supervisor/moving-in.ts');
+  return withDataFolder(session, () => true, moveBoxIn);
 }
