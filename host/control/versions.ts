@@ -40,7 +40,7 @@ async function replace(deps: Parts, present: Deployment, change: DeploymentChang
   const before = await deployments.snapshot(present.tenant);
   const updated = await deployments.update(present.tenant, change, clock.now());
   try {
-    // What an instance writes in its life is no work of this change's lease.
+    // The lease of this change does not cover what the instance writes later.
     await unfenced(() => runtime.activate(updated.slug));
   } catch (error) {
     await deployments.restore(before, updated, clock.now());

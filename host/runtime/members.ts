@@ -62,7 +62,7 @@ export class Members {
     else stream.destroy();
   }
 
-  /** Errs as any connection does where that instance has ended. */
+  /** The stream fails, as a connection does, where that instance has ended. */
   #here(to: MemberId): Duplex {
     return connect(this.#members.get(keyOf(to))?.socket ?? NOWHERE);
   }

@@ -19,7 +19,7 @@ export interface SignedRequest {
 }
 
 export const REGION = 'us-east-1';
-/** The only digest of a body that is taken: workerd sends no other, and nobody is on the way who could change one. */
+/** The only body digest that is accepted: workerd sends no other, and the connection does not leave this machine. */
 const UNSIGNED = 'UNSIGNED-PAYLOAD';
 /** By how much the clock of a signature may differ, ms: it is made on the same machine. */
 const MOST_SKEW_MS = 60_000;

@@ -42,7 +42,7 @@ export interface GatewayOptions {
   awayMs?: number;
 }
 
-/** Whose connections these are. */
+/** The tenant that the connections belong to. */
 export interface BucketTenant {
   tenant: string;
   credentials: Credentials;
@@ -107,7 +107,7 @@ export class BucketGateway {
         .collect()
         .catch((error) => options.log.warn({ err: error }, 'blobs of objects are removed later'));
     }, COLLECT_MS).unref();
-    // As a server that nobody can reach but those who are handed to it.
+    // A server that does not listen: it is handed its connections.
     this.#server.on('clientError', (_error, socket) => socket.destroy());
   }
 

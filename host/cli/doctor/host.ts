@@ -102,7 +102,7 @@ export async function checkFacilitator(config: Config): Promise<Finding[]> {
   return Promise.all(checks);
 }
 
-/** Whoever settles x402 on a public chain pays its gas: shows the address, and whether it has any, for each chain. */
+/** For each public chain of x402: the address that pays the gas of settlements, and whether it has coins for it. */
 export async function checkRelayer(config: Config, dataFolder: string): Promise<Finding[]> {
   const { payments } = config;
   const networks = await x402Of(config);
