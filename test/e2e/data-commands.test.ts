@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { jsonPost, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
-import { turnpike } from './support/turnpike-command.ts';
+import { turnpike } from './support/turnpike-here.ts';
 
 const HANDLER = `
 export default {
