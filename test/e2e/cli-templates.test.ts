@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { TEMPLATES } from '../../host/cli/init.ts';
 import { startHost, type TestHost } from './support/host.ts';
-import { turnpike } from './support/turnpike-command.ts';
+import { turnpike } from './support/turnpike-here.ts';
 
 const CHECKOUT = fileURLToPath(new URL('../../', import.meta.url));
 
