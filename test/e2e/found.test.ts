@@ -4,7 +4,7 @@ import { extractDiscoveryInfo } from '@x402/extensions/bazaar';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { deploy, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
-import { turnpike } from './support/turnpike-command.ts';
+import { turnpike } from './support/turnpike-here.ts';
 
 const INPUT = {
   query: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
