@@ -7,7 +7,7 @@ import { commandOf, processTree } from '../bench/processes.ts';
 import { deploy, type Fetch, jsonPost, jsonPut, mppFetch, x402Fetch } from './support/callers.ts';
 import { curl } from './support/curl.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
-import { turnpike } from './support/turnpike-command.ts';
+import { turnpike } from './support/turnpike-here.ts';
 
 let host: TestHost;
 let owner: Fetch;
