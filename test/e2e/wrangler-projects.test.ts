@@ -11,7 +11,7 @@ import { bundleProject } from '../../host/runtime/bundle-project.ts';
 import { PACKAGE_PROJECTS } from '../fixtures/package-projects.ts';
 import { type Ask, WRANGLER_PROJECTS, type WranglerProjectFixture } from '../fixtures/wrangler-projects.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
-import { turnpike } from './support/turnpike-command.ts';
+import { turnpike } from './support/turnpike-here.ts';
 
 /** Packages of the projects are found here, as after `npm install`. */
 const CHECKOUT = fileURLToPath(new URL('../../', import.meta.url));
