@@ -6,7 +6,7 @@ import { withRestored } from './support/backup.ts';
 import { deploy, type Fetch, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
 import { filesWith } from './support/files.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
-import { turnpike } from './support/turnpike-command.ts';
+import { turnpike } from './support/turnpike-here.ts';
 
 const DAY_MS = 86_400_000;
 /** `/kv/NAME/key`: PUT keeps the body, GET answers it; `/once/NAME/key` puts only where there is nothing. */
