@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { withRestored } from './support/backup.ts';
 import { deploy, type Fetch, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
-import { turnpike } from './support/turnpike-command.ts';
+import { turnpike } from './support/turnpike-here.ts';
 
 const FILES = 500;
 const DAY_MS = 86_400_000;

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { expect } from 'vitest';
 import { startHost, type TestHost } from './host.ts';
-import { turnpike } from './turnpike-command.ts';
+import { turnpike } from './turnpike-here.ts';
 
 /** @param look is given a host that runs on the restored data */
 export async function withRestored(host: TestHost, look: (restored: TestHost) => Promise<void>): Promise<void> {
