@@ -14,6 +14,9 @@ import type { Network } from '../../host/payments/network/index.ts';
 import { begin, endWorld, newWorld, serveOn } from './support/mortal-payments.ts';
 import { balance, mppClient, mppOf, startNetwork, until, x402Client } from './support/payments-rig.ts';
 
+/** Each life of the process loads what payments need as a host does. */
+const PACKED = new URL('./support/packed-packages.ts', import.meta.url).href;
+
 let network: Network;
 let networkFolder: string;
 let stop: () => Promise<void>;
@@ -102,7 +105,7 @@ test('kill -9 of a real process in the middle of deploys: every one is live and 
   const child = () =>
     new Promise<{ port: number; kill(): Promise<void> }>((resolve, reject) => {
       const process_ = fork(new URL('./support/payments-child.ts', import.meta.url), [folder, networkFolder], {
-        execArgv: [],
+        execArgv: ['--import', PACKED],
       });
       const exited = new Promise<void>((done) => process_.once('exit', () => done()));
       process_.once('message', (port) =>
