@@ -12,7 +12,7 @@ import {
   x402Fetch,
 } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
-import { turnpike } from './support/turnpike-command.ts';
+import { turnpike } from './support/turnpike-here.ts';
 
 const DAY = 86_400_000;
 const HELLO = (text: string) =>
