@@ -11,13 +11,13 @@ import { Mppx, tempo } from 'mppx/client';
 import { erc20Abi, type Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { readContract } from 'viem/actions';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { localEvmChain, localTempoChain } from '../../host/payments/network/chains.ts';
 import { tempoClient, x402Client } from '../../host/payments/network/clients.ts';
 import { formatUsd, micro } from '../../host/shared/money.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 
-const HANDLER = `let started = 0, going = false;
+const HANDLER = `let started = 0, gone = 0;
 export default {
   async fetch(request, env) {
     const url = new URL(request.url);
@@ -27,11 +27,11 @@ export default {
       case '/none': return new Response(null, { status: Number(url.searchParams.get('status')) });
       case '/echo': return new Response(request.body);
       case '/waits':
-        started += 1;
-        while (!going) await scheduler.wait(10);
+        const turn = ++started;
+        while (gone < turn) await scheduler.wait(10);
         return Response.json(seen);
       case '/started': return Response.json({ started });
-      case '/go': going = true; break;
+      case '/go': gone = started; break;
       case '/cheap':
       case '/metered': return Response.json(seen, { headers: { 'x-charge': '0.0123' } });
       case '/moody':
@@ -63,6 +63,11 @@ export default {
 
 let host: TestHost;
 let payTo: string;
+/** In the addresses that a handler knows again: a test that is tried again has a first time again. */
+let attempt = 0;
+beforeEach(() => {
+  attempt += 1;
+});
 
 beforeAll(async () => {
   host = await startHost({ flags: { 'runtime-cpu-stall-ms': '2000', 'runtime-request-idle-ms': '5000' } });
@@ -163,6 +168,8 @@ test('stock clients pay fixed and metered routes; free paths stay free and forge
   const free = await fetch(`${host.url}/shop/other`, { headers: { 'x-payer': 'me', 'x-payment-id': 'pay_x' } });
   expect(await free.json()).toEqual({ free: true, payer: null, id: null });
   const [m, x] = [mpp(1), x402(2)];
+  // Of an earlier try of this test, too.
+  const [t, u] = [await balance('tempo', payTo), await balance('usdc', payTo)];
   const fixed = await m.fetch(`${host.url}/shop/fixed`);
   expect(await fixed.json()).toEqual({
     payer: `did:pkh:eip155:1337:${m.address.toLowerCase()}`,
@@ -172,8 +179,8 @@ test('stock clients pay fixed and metered routes; free paths stay free and forge
   expect((await x.fetch(`${host.url}/shop/fixed`)).headers.get('payment-response')).toBeTruthy();
   expect((await m.fetch(`${host.url}/shop/metered`)).headers.get('x-payment-amount')).toBe('0.0123');
   expect((await x.fetch(`${host.url}/shop/metered`)).headers.get('x-payment-amount')).toBe('0.0123');
-  await until(async () => (await balance('tempo', payTo)) === 22_300n || undefined);
-  expect(await balance('usdc', payTo)).toBe(22_300n);
+  await until(async () => (await balance('tempo', payTo)) - t === 22_300n || undefined);
+  expect((await balance('usdc', payTo)) - u).toBe(22_300n);
 });
 
 test('a free method does not stand in for one that has a price', async () => {
@@ -218,7 +225,9 @@ test('a session with top-up runs through the edge, and closes by the client', as
   const before = await balance('tempo', session.address);
   for (let i = 0; i < 25; i += 1) expect((await session.fetch(`${host.url}/shop/metered`)).status).toBe(200);
   // The voucher of a call that failed stands for more than the next, cheaper call needs.
-  expect((await session.fetch(`${host.url}/shop/moody-metered?first=fails&token=cheap`)).status).toBe(500);
+  expect((await session.fetch(`${host.url}/shop/moody-metered?first=fails&token=cheap&try=${attempt}`)).status).toBe(
+    500,
+  );
   expect((await session.fetch(`${host.url}/shop/cheap`)).status).toBe(200);
   const receipt = await session.close();
   expect(receipt?.spent).toBe(String(26 * 12_300));
@@ -263,7 +272,7 @@ async function payAtSecondAttempt(payer: MoodyPayer, query: string, statuses: nu
   const money = async () => (token ? await balance(token, client.address) : 0n);
   const before = await money();
   // A wallet pays in both tokens: each of its clients has its own first time.
-  const url = `${host.url}/shop/${route}?${query}&token=${token}`;
+  const url = `${host.url}/shop/${route}?${query}&token=${token}&try=${attempt}`;
   const first = await client.fetch(url);
   expect(statuses, `${what}: ${await first.text()}`).toContain(first.status);
   expect(first.headers.get('x-payment-amount'), what).toBeNull();
@@ -326,7 +335,7 @@ test('x-charge: more than the price is clamped, nothing is free, and what is no 
         ['999999999999', '0.05'],
         ['0', '0.00'],
       ] as const) {
-        const url = `${host.url}/shop/moody-metered?first=says&charge=${charge}&token=${payer.token}`;
+        const url = `${host.url}/shop/moody-metered?first=says&charge=${charge}&token=${payer.token}&try=${attempt}`;
         const answer = await payer.client.fetch(url);
         expect([answer.status, answer.headers.get('x-payment-amount')], charge).toEqual([200, taken]);
         expect(answer.headers.get('x-charge')).toBeNull();
@@ -357,9 +366,10 @@ test('a caller that leaves after it paid is not charged again when it comes back
   const client = mpp(1);
   const before = await balance('tempo', client.address);
   const abort = new AbortController();
-  const call = client.fetch(`${host.url}/shop/waits`, { signal: abort.signal }).catch(() => 'left');
   const shop = async (path: string) => (await (await fetch(`${host.url}/shop/${path}`)).json()) as { started: number };
-  await until(async () => (await shop('started')).started === 1 || undefined);
+  const earlier = (await shop('started')).started;
+  const call = client.fetch(`${host.url}/shop/waits`, { signal: abort.signal }).catch(() => 'left');
+  await until(async () => (await shop('started')).started === earlier + 1 || undefined);
   abort.abort();
   expect(await call).toBe('left');
   await shop('go');
@@ -367,7 +377,7 @@ test('a caller that leaves after it paid is not charged again when it comes back
   const answer = await fetch(`${host.url}/shop/waits`, { headers });
   expect([answer.status, answer.headers.get('x-payment-replayed')]).toEqual([200, '1']);
   expect(((await answer.json()) as { id: string }).id).toBe(answer.headers.get('x-payment-id'));
-  expect((await shop('started')).started).toBe(1);
+  expect((await shop('started')).started).toBe(earlier + 1);
   expect(before - (await balance('tempo', client.address))).toBe(10_000n);
 });
 
@@ -412,15 +422,15 @@ test('the operator’s metrics count payments by what became of them', async () 
     });
     return Number(line?.split(' ').at(-1));
   };
-  // 7 calls that paid for what failed at first, and 8 + 2 of the metered route for its charges.
-  expect(count('turnpike_payments_total', 'tempo/charge', 'charged')).toBe(10 + 7 + 10);
-  expect(count('turnpike_payments_total', 'tempo/charge', 'free')).toBe(1);
+  // At least: tests that were tried again have paid again. 7 calls that paid for what failed at first, and 8 + 2 of the metered route for its charges.
+  expect(count('turnpike_payments_total', 'tempo/charge', 'charged')).toBeGreaterThanOrEqual(10 + 7 + 10);
+  expect(count('turnpike_payments_total', 'tempo/charge', 'free')).toBeGreaterThanOrEqual(1);
   expect(count('turnpike_payments_total', 'tempo/charge', 'released')).toBeGreaterThanOrEqual(7 + 8);
-  expect(count('turnpike_payments_total', 'x402/exact', 'charged')).toBe(1 + 3);
-  expect(count('turnpike_payments_total', 'x402/upto', 'charged')).toBe(1 + 4 + 10);
-  expect(count('turnpike_payments_total', 'tempo/session', 'charged')).toBe(26 + 4 + 10);
+  expect(count('turnpike_payments_total', 'x402/exact', 'charged')).toBeGreaterThanOrEqual(1 + 3);
+  expect(count('turnpike_payments_total', 'x402/upto', 'charged')).toBeGreaterThanOrEqual(1 + 4 + 10);
+  expect(count('turnpike_payments_total', 'tempo/session', 'charged')).toBeGreaterThanOrEqual(26 + 4 + 10);
   const session = (26 + 4 + 8) * 0.0123 + 2 * 0.05;
-  expect(count('turnpike_payments_usd_total', 'tempo/session', 'charged')).toBeCloseTo(session, 6);
+  expect(count('turnpike_payments_usd_total', 'tempo/session', 'charged')).toBeGreaterThan(session - 1e-6);
 });
 
 test.each([204, 205, 304])(
