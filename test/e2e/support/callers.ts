@@ -95,9 +95,17 @@ export function jsonPut(body: unknown): RequestInit {
   return { ...jsonPost(body), method: 'PUT' };
 }
 
-/** Deploys and answers the metadata; throws what the host said if it did not. */
+/**
+ * Deploys and answers the metadata; throws what the host said if it did not. What the wallet has under that name goes
+ * first: a test that is tried again finds it from its earlier try.
+ */
 export async function deploy(pay: Fetch, url: string, body: Record<string, unknown>): Promise<Record<string, unknown>> {
-  const response = await pay(`${url}/_admin/deploy`, jsonPost(body));
+  const ask = () => pay(`${url}/_admin/deploy`, jsonPost(body));
+  let response = await ask();
+  if (response.status === 409) {
+    const removed = await pay(`${url}/_admin/${body.slug}`, { method: 'DELETE' });
+    if (removed.ok) response = await ask();
+  }
   const text = await response.text();
   if (response.status !== 201) throw new Error(`deploy answered ${response.status}: ${text}`);
   return JSON.parse(text);
