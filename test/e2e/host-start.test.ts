@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { alive, commandOf, processTree } from '../bench/processes.ts';
 import { expectTime } from '../times.ts';
 import { deploy, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { fromLauncher, startHost, type TestHost, until } from './support/host.ts';
 import { freePort } from './support/ports.ts';
 import { onSmallDisk } from './support/small-disk.ts';
 
@@ -28,7 +28,7 @@ function execute(
     execFile(
       program,
       args,
-      { env: { PATH: process.env.PATH ?? '', ...env }, timeout: 20_000 },
+      { env: { PATH: process.env.PATH ?? '', ...fromLauncher(), ...env }, timeout: 20_000 },
       (error, stdout, stderr) =>
         resolve({ code: typeof error?.code === 'number' ? error.code : 0, text: stdout + stderr }),
     );

@@ -129,7 +129,7 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
 }
 
 /** What the launcher gives to the host: for its quicker start, and for its memory. */
-function fromLauncher(): Record<string, string> {
+export function fromLauncher(): Record<string, string> {
   const { NODE_COMPILE_CACHE, PACKED_PACKAGES } = process.env;
   return {
     ...HOST_PROCESS.env,
