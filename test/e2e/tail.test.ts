@@ -3,7 +3,7 @@ import { rmSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { deploy, type Fetch, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
-import { turnpike } from './support/turnpike-command.ts';
+import { turnpike } from './support/turnpike-here.ts';
 
 let host: TestHost;
 let owner: Fetch;
