@@ -7,7 +7,7 @@ const program = await sqlProgram();
 const handler = await bundleHandler();
 afterAll(() => program.remove());
 
-const WRITES = Number(process.env.CRASH_WRITES ?? 2_500);
+const WRITES = Number(process.env.CRASH_WRITES ?? 1_000);
 const WRITERS = 4;
 const KILLS = 6;
 

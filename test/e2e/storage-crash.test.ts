@@ -10,7 +10,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { callR2, callSocket, StorageRig, TENANT } from './storage-rig.ts';
 
-const WRITES = Number(process.env.CRASH_WRITES ?? 2_500);
+const WRITES = Number(process.env.CRASH_WRITES ?? 1_000);
 const KILLS = 5;
 const WRITERS = 24;
 
