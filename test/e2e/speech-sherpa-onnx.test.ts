@@ -21,7 +21,8 @@ import { expectTime } from '../times.ts';
 import { account, balances, deploy, jsonPost, mppFetch, paymentFor } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 import { startModelServer } from './support/model-server.ts';
-import { type CommandResult, turnpike } from './support/turnpike-command.ts';
+import type { CommandResult } from './support/turnpike-command.ts';
+import { turnpike } from './support/turnpike-here.ts';
 
 /** Its words are the model's, its sentences are not: nothing of it was trained on. */
 const PARAGRAPH =
