@@ -31,7 +31,7 @@ const GALLERY = [
 /** What somebody may wait who wakes up at a bad moment: a tick of a kernel with 250 of them a second. */
 const TICK_MS = 4;
 /** Requests of the neighbour alone, before and after. */
-const ALONE = 400;
+const ALONE = JUDGE_TIMES ? 400 : 40;
 /** Requests of the neighbour beside each attack, at least. */
 const BESIDE = 300;
 

@@ -3,7 +3,7 @@
  * finds the reason in the log, it comes back, and a neighbour under steady load notices nothing.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { expectTime } from '../times.ts';
+import { expectTime, JUDGE_TIMES } from '../times.ts';
 import {
   COMPUTING,
   type Hostile,
@@ -22,8 +22,8 @@ import { percentile, SteadyCaller, type SteadyFigures } from './support/steady-c
 const CONTAINED_MS = 45_000;
 /** What somebody may wait who wakes up at a bad moment: a tick of a kernel with 250 of them a second. */
 const TICK_MS = 4;
-/** Requests of the neighbour alone, before and after. */
-const ALONE = 300;
+/** Requests of the neighbour alone, before and after: more where its times count. */
+const ALONE = JUDGE_TIMES ? 300 : 30;
 
 let rig: RuntimeRig;
 let neighbour: SteadyCaller;
