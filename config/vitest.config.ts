@@ -7,8 +7,8 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 /** End-to-end tests that take all of the machine: what else ran beside them would wait. They stand each other. */
 const ALONE = ['test/e2e/hostile.test.ts', 'test/e2e/hostile-host.test.ts'];
 
-/** End-to-end tests of few lines that take a minute: were they last, as short files are, one core would wait for them. */
-const LONG = ['host-kills', 'toll-mixed', 'host-crash', 'speech-host', 'storage-crash'];
+/** End-to-end tests of few lines that take a minute, and the longest: were they last, as short files are, one core would wait for them. */
+const LONG = ['stock-clients', 'host-kills', 'toll-mixed', 'host-crash', 'speech-host', 'storage-crash'];
 
 class LongFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
