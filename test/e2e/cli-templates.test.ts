@@ -76,6 +76,8 @@ const ANSWERS: Record<string, [slug: string, look: () => Promise<void>]> = {
 };
 
 it.each(Object.keys(TEMPLATES))('%s', { timeout: 60_000 }, async (template) => {
+  // Of an earlier try.
+  rmSync(path.join(folder, template), { recursive: true, force: true });
   expect(await ok('.', 'init', template, '--template', template)).toMatch(
     /Next:\n {2}\$ cd .*\n(.*\n)*.*turnpike deploy$/,
   );
