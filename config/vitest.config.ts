@@ -48,7 +48,7 @@ const ON_POSTGRES = [
 
 /**
  * `unit` is pure and quick; `postgres` are those of its tests that have a registry, on a server of their own; `e2e` starts
- * the real programs, three files at a time, because each waits now and then; `e2e-alone` are those that nothing else may
+ * the real programs, four files at a time, because each waits much of its time; `e2e-alone` are those that nothing else may
  * run beside; `s3` needs a real S3 (npm run test:s3).
  */
 export default defineConfig({
@@ -81,7 +81,7 @@ export default defineConfig({
         test: {
           ...shared,
           ...e2e,
-          maxWorkers: 3,
+          maxWorkers: 4,
           // Not beside others, which have two.
           sequence: { groupOrder: 1 },
           name: 'e2e',
