@@ -1,5 +1,5 @@
 /** Every template of `turnpike init`, made, looked at, deployed and called; then listed. */
-import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -76,12 +76,16 @@ const ANSWERS: Record<string, [slug: string, look: () => Promise<void>]> = {
 };
 
 it.each(Object.keys(TEMPLATES))('%s', { timeout: 60_000 }, async (template) => {
+  const [slug, look] = ANSWERS[template] ?? ['', async () => expect.unreachable()];
+  const project = path.join(folder, template);
   // Of an earlier try.
-  rmSync(path.join(folder, template), { recursive: true, force: true });
+  if (existsSync(project)) {
+    rmSync(project, { recursive: true });
+    await turnpike(['--host-url', host.url, '--data', host.data, 'delete', slug, '--yes'], { cwd: folder });
+  }
   expect(await ok('.', 'init', template, '--template', template)).toMatch(
     /Next:\n {2}\$ cd .*\n(.*\n)*.*turnpike deploy$/,
   );
-  const [slug, look] = ANSWERS[template] ?? ['', async () => expect.unreachable()];
   expect(await ok(template, 'check')).toMatch(new RegExp(`^slug +${slug}\\n`));
   await ok(template, 'deploy', '--yes');
   await look();
