@@ -3,6 +3,7 @@
  * operator's command and bought by stock clients and from credit; the clock is moved, and the host killed.
  */
 import { execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { request } from 'node:http';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -29,12 +30,14 @@ export default {
 };`;
 
 let host: TestHost;
+/** Of the command; its account is in it. */
+let home = 'home';
 
 /** @throws what the command said, where it failed */
 const run = async (...args: string[]) => {
   const { code, json } = await turnpike(['--json', '--data', host.data, '--host-url', host.url, ...args], {
     cwd: host.data,
-    env: { HOME: path.join(host.data, 'home') },
+    env: { HOME: path.join(host.data, home) },
   });
   if (code !== 0) throw new Error(JSON.stringify(json()));
   return json();
@@ -129,6 +132,8 @@ test('the stock mppx command, with the credential of an account beside its payme
 });
 
 test('the command registers, tops up and pays from credit, within its limit', async () => {
+  // Another one for each try.
+  home = `home-${randomUUID()}`;
   await run('account', 'register');
   await run('account', 'topup', '5.00', '--service', 'shop', '--max-pay', '5');
   const url = `${host.url}/pay/shop/x`;
