@@ -18,11 +18,10 @@ class LongFirst extends BaseSequencer {
   }
 }
 
-/** The real programs, on two cores: what did not come about in time once is tried again before it counts as failed. */
+/** The real programs, on two cores: a file with what did not come about in time is run again (scripts/vitest.mjs). */
 const e2e = {
   testTimeout: 400_000,
   hookTimeout: 180_000,
-  retry: 2,
 };
 
 /**

@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process';
 import { prepare } from './launch.mjs';
 import { installPackages } from './system-packages.mjs';
-import { nameFailed, nameRetried, runTests } from './vitest.mjs';
+import { nameFailed, nameRetried, runTests, TRIES } from './vitest.mjs';
 
 const PACKAGES = ['radosgw', 'ceph-mon', 'ceph-osd', 'ceph-base'];
 
@@ -23,6 +23,7 @@ const { passed, failed, names, retried } = await runTests(
   node,
   ['s3'],
   args.filter((arg) => !arg.startsWith('--')),
+  TRIES,
 );
 nameRetried(retried);
 nameFailed(names);
