@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
+import { Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { SharedFile, SharedFiles } from '../bindings/store-process/blobs/backend.ts';
 import type { AssetList } from './asset-list.ts';
@@ -32,7 +33,15 @@ export class SharedAssets {
 
   /** @throws Error where it is not there, or not what its name says */
   async fetch(tenant: string, hash: string, to: string): Promise<void> {
-    const name = `${tenant}/files/${hash}`;
+    await this.#read(`${tenant}/files/${hash}`, createWriteStream(to, { flags: 'wx', mode: 0o644 }));
+  }
+
+  /** Reads all of it. @returns its bytes @throws Error where it is not there, or not what its name says */
+  check(tenant: string, kind: Kind, name: string): Promise<number> {
+    return this.#read(`${tenant}/${kind}/${name}`, new Writable({ write: (_piece, _encoding, done) => done() }));
+  }
+
+  async #read(name: string, to: Writable): Promise<number> {
     const found = await this.#files.stat(name);
     if (!found) throw new Error(`${name} is not in the bucket`);
     const digest = createHash('sha256');
@@ -44,9 +53,10 @@ export class SharedAssets {
           yield piece;
         }
       },
-      createWriteStream(to, { flags: 'wx', mode: 0o644 }),
+      to,
     );
-    if (digest.digest('hex') !== hash) throw new Error(`${name} is damaged in the bucket`);
+    if (digest.digest('hex') !== nameOf(name)) throw new Error(`${name} is damaged in the bucket`);
+    return found.size;
   }
 
   /** Undefined where it is not there. @throws Error where it is not what its name says */

@@ -1,9 +1,11 @@
 /** `turnpike cluster`: the nodes of a host of several; for its operator. */
+import { resolve } from 'node:path';
 import { Command } from 'commander';
-import type { Moved } from '../supervisor/moving-in.ts';
+import { fileSize } from '../shared/file-size.ts';
+import type { Moved } from '../supervisor/moving.ts';
 import { callOperator } from './operator-client.ts';
-import { withDataFolder } from './own-folder.ts';
-import { type CommandDeps, type Session, withSession } from './session.ts';
+import { ownConfig, withDataFolder, withNewDataFolder } from './own-folder.ts';
+import { type CommandDeps, withSession } from './session.ts';
 import { table } from './terminal/printer.ts';
 
 interface Node {
@@ -55,23 +57,70 @@ export function clusterCommand(deps?: CommandDeps): Command {
   act('remove', 'end a node for good; one of that name does not join again', 'is removed');
   command
     .command('move-in')
-    .description('copy the host of this machine, which is stopped, into the empty PostgreSQL of cluster.database')
+    .description('copy the host of this machine, which is stopped, with its data into the empty cluster.database')
     .action(
       withSession(deps, async (session) => {
-        const moved = await moveHere(session);
-        const rows = Object.values(moved.rows).reduce((sum, count) => sum + count, 0);
-        const lines = [
-          `moved    ${rows} rows of ${Object.keys(moved.rows).length} tables, each compared; ${moved.code} versions of code`,
-          `kept     ${moved.registry}`,
-          'next     turnpike up, here and on the other nodes',
-        ];
-        session.printer.result(moved, lines.join('\n'));
+        const { moveBoxIn } = await import('../supervisor/moving-in.ts');
+        const moved = await withDataFolder(
+          session,
+          () => true,
+          (config, folder) => moveBoxIn(config, folder, (line) => session.printer.progress(line)),
+        );
+        session.printer.result(moved, said(moved, 'kept', 'turnpike up, here and on the other nodes'));
+      }),
+    );
+  command
+    .command('move-out')
+    .description(
+      'copy the host of cluster.database, whose nodes are stopped, into a new data folder (--data) of one box',
+    )
+    .option('--give-up', 'end a move that was begun and not finished: the nodes may start again')
+    .action(
+      withSession(deps, async (session, options: { giveUp?: boolean }) => {
+        const { giveUpMoveOut, moveClusterOut } = await import('../supervisor/moving-out.ts');
+        if (options.giveUp) {
+          await giveUpMoveOut(await ownConfig(session));
+          session.printer.result({ done: 'give-up' }, 'the nodes may start again');
+          return;
+        }
+        const moved = await withNewDataFolder(session, (config, folder) =>
+          moveClusterOut(config, folder, (line) => session.printer.progress(line)),
+        );
+        session.printer.result(
+          moved,
+          said(moved, 'made', 'turnpike up --data <folder>, without the settings of cluster'),
+        );
+      }),
+    );
+  command
+    .command('rotate-key')
+    .description(
+      'seal the keys that the nodes share with a new cluster.key; start the nodes with it, one after the other',
+    )
+    .requiredOption('--new-key-file <file>', 'the new key: openssl rand -base64 32 > <file>')
+    .action(
+      withSession(deps, async (session, { newKeyFile }: { newKeyFile: string }) => {
+        const { rotateClusterKey } = await import('../supervisor/cluster-key.ts');
+        const file = resolve(session.terminal.cwd, newKeyFile);
+        const keys = await rotateClusterKey(await ownConfig(session), file);
+        const text = keys > 0 ? `sealed   ${keys} keys anew` : 'the keys are sealed with this key already';
+        session.printer.result({ keys }, `${text}\nnext     set cluster.key to it on each node, and start them again`);
       }),
     );
   return command;
 }
 
-async function moveHere(session: Session): Promise<Moved> {
-  const { moveBoxIn } = await import('../supervisor/moving-in.ts');
-  return withDataFolder(session, () => true, moveBoxIn);
+function said(
+  { rows, code, stores, assets, registry }: Moved & { registry: string },
+  verb: string,
+  next: string,
+): string {
+  const sum = Object.values(rows).reduce((all, count) => all + count, 0);
+  return [
+    `moved    ${sum} rows of ${Object.keys(rows).length} tables, each compared; ${code} versions of code`,
+    `stores   ${stores.stores} of KV and R2, ${stores.rows} rows, ${fileSize(stores.bytes)}, read back and compared`,
+    `files    ${assets.files} static files, ${fileSize(assets.bytes)}, compared with their digests`,
+    `${verb.padEnd(9)}${registry}`,
+    `next     ${next}`,
+  ].join('\n');
 }

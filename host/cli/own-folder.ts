@@ -1,5 +1,6 @@
 /** Commands that work on a data folder themselves, where no host runs on it. */
-import { existsSync } from 'node:fs';
+import { existsSync, mkdirSync } from 'node:fs';
+import { resolve } from 'node:path';
 import type { Config } from '../shared/config.ts';
 import type { Session } from './session.ts';
 import { Failure } from './terminal/failure.ts';
@@ -14,19 +15,46 @@ export async function withDataFolder<T>(
   isHosts: (folder: string) => boolean,
   work: (config: Config, dataFolder: string) => Promise<T>,
 ): Promise<T> {
-  const [{ loadConfig }, { FolderLock }, { usingDataFolder }] = await Promise.all([
-    import('../supervisor/configuration.ts'),
-    import('../supervisor/folder-lock.ts'),
-    import('../supervisor/start-failures.ts'),
-  ]);
   const dataFolder = session.dataFolders.find((folder) => existsSync(folder) && isHosts(folder));
   if (dataFolder === undefined)
     throw new Failure(
       'usage',
       `There is no host's data in ${session.dataFolders.join(' or ')}: name its folder with --data.`,
     );
+  return locked(session, dataFolder, work);
+}
+
+/**
+ * On a folder of its own, which is made.
+ * @throws Failure usage where none is named
+ */
+export async function withNewDataFolder<T>(
+  session: Session,
+  work: (config: Config, dataFolder: string) => Promise<T>,
+): Promise<T> {
+  if (session.options.data === undefined) throw new Failure('usage', 'Name the new data folder with --data.');
+  const dataFolder = resolve(session.terminal.cwd, session.options.data);
+  mkdirSync(dataFolder, { recursive: true, mode: 0o700 });
+  return locked(session, dataFolder, work);
+}
+
+/** The settings that a host here would have. */
+export async function ownConfig(session: Session): Promise<Config> {
+  const { loadConfig } = await import('../supervisor/configuration.ts');
   const { cwd, env } = session.terminal;
-  const config = loadConfig({ folder: cwd, env, flags: [] });
+  return loadConfig({ folder: cwd, env, flags: [] });
+}
+
+async function locked<T>(
+  session: Session,
+  dataFolder: string,
+  work: (config: Config, dataFolder: string) => Promise<T>,
+): Promise<T> {
+  const [config, { FolderLock }, { usingDataFolder }] = await Promise.all([
+    ownConfig(session),
+    import('../supervisor/folder-lock.ts'),
+    import('../supervisor/start-failures.ts'),
+  ]);
   const lock = usingDataFolder(dataFolder, () => new FolderLock(dataFolder));
   try {
     return await work(config, dataFolder);

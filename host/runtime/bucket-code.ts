@@ -41,6 +41,11 @@ export class BucketCode implements SharedCode {
     return decode(Buffer.concat(await (await this.#files.read(digest, 0, found.size)).toArray()));
   }
 
+  /** Of all versions that are here. */
+  async digests(): Promise<string[]> {
+    return (await Array.fromAsync(this.#files.entries())).map(({ name }) => name);
+  }
+
   /** Removes what nothing refers to. @param unused which of these digests that is */
   async sweep(unused: (digests: string[]) => Promise<string[]>): Promise<void> {
     const old: string[] = [];

@@ -7,6 +7,7 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { SharedAssets } from '../assets/shared-assets.ts';
 import { S3Bucket } from '../bindings/store-process/blobs/s3.ts';
+import type { Registry } from '../registry/index.ts';
 import { type KeyFiles, keyFileAt, keyFilesOfNodes } from '../registry/key-file.ts';
 import { openPostgresRegistry, type PostgresRegistry } from '../registry/postgres/index.ts';
 import { Nodes } from '../registry/postgres/nodes.ts';
@@ -45,6 +46,7 @@ export async function openCluster(
   refuseHalfACluster(config, folders);
   const name = await nodeName(config, folders);
   const registry = await openPostgresRegistry(config.cluster.database).catch((error: Error) => {
+    if (error instanceof Problem) throw error;
     // Its text may hold no address: that has a password in it.
     throw new Problem(
       'start_failed',
@@ -78,7 +80,7 @@ export async function openCluster(
  */
 export async function openBucket(
   { cluster: { storage } }: Pick<Config, 'cluster'>,
-  { db }: PostgresRegistry,
+  { db }: Pick<Registry, 'db'>,
 ): Promise<SharedBucket> {
   const bucket = new S3Bucket(storage);
   const marks = bucket.files('cluster');

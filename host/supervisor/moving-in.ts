@@ -1,28 +1,39 @@
-/** An existing box becomes the first node of a cluster: its registry and its keys go into PostgreSQL, its code into the bucket. */
+/**
+ * An existing box becomes the first node of a cluster: its registry and its keys go into PostgreSQL, its code, KV, R2 and
+ * static files into PostgreSQL and the bucket. Until the last transaction the box is as it was.
+ */
 import { existsSync, renameSync } from 'node:fs';
 import path from 'node:path';
-import { keepsData } from '../control/settings.ts';
+import { putAssets } from '../assets/transfer.ts';
+import { transferStores } from '../bindings/store-process/transfer-all.ts';
 import { Deployments } from '../registry/deployments.ts';
-import { openRegistry } from '../registry/index.ts';
-import { keyFilesOfNodes } from '../registry/key-file.ts';
-import { Invariants } from '../registry/payments/invariants.ts';
-import { openPostgresRegistry } from '../registry/postgres/index.ts';
-import { moveIn } from '../registry/postgres/move-in.ts';
+import { openRegistry, type Registry } from '../registry/index.ts';
+import { type KeyFiles, keyFilesIn, keyFilesOfNodes } from '../registry/key-file.ts';
+import { openWithoutNodes } from '../registry/postgres/index.ts';
+import { beginMoveIn, moveIn } from '../registry/postgres/move-in.ts';
 import { CodeStore, type SharedCode } from '../runtime/code-store.ts';
 import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
-import { openBucket, refuseHalfACluster } from './cluster.ts';
-import { openFolders } from './folders.ts';
+import { openBucket, refuseHalfACluster, type SharedBucket } from './cluster.ts';
+import { type Folders, openFolders } from './folders.ts';
+import {
+  checkBooks,
+  idOfMove,
+  KEYS,
+  living,
+  type Moved,
+  openBothStores,
+  refuseKinds,
+  type Say,
+  storeProgress,
+} from './moving.ts';
 
 /** What the registry of the box is called from then on: no host starts on it by mistake, and pays twice. */
 const MOVED = 'registry.db.moved';
-const KEYS = ['secrets.key', 'payments.key', 'network-keys.json'];
+/** Bindings whose data stays on one node. */
+const STAYS = ['d1', 'analytics', 'durableObjects', 'queues', 'workflows'];
 
-export interface Moved {
-  /** By table. */
-  rows: Record<string, number>;
-  /** Versions of code. */
-  code: number;
+export interface MovedIn extends Moved {
   /** Where the box's registry is now. */
   registry: string;
 }
@@ -31,7 +42,7 @@ export interface Moved {
  * The host on the data folder must not run. May be killed at any point and run again.
  * @throws Problem
  */
-export async function moveBoxIn(config: Config, dataFolder: string): Promise<Moved> {
+export async function moveBoxIn(config: Config, dataFolder: string, say: Say = () => undefined): Promise<MovedIn> {
   const { database, key } = config.cluster;
   if (database === '')
     throw new Problem('invalid_config', 'Set cluster.database and cluster.key to where the box is to move.');
@@ -41,29 +52,70 @@ export async function moveBoxIn(config: Config, dataFolder: string): Promise<Mov
   const source = existsSync(folders.registry) ? folders.registry : moved;
   if (!existsSync(source)) throw new Problem('not_found', `There is no host's data in ${folders.data}.`);
   const box = await openRegistry(source);
-  const cluster = await openPostgresRegistry(database).catch((error) => {
+  const cluster = await openWithoutNodes(database).catch((error) => {
     box.close();
     throw error;
   });
   try {
-    const deployments = new Deployments(box.db);
-    await refuseData(deployments);
+    const deployments = await new Deployments(box.db).all();
+    refuseKinds(deployments, STAYS, 'These deployments keep data on one node, which would not come along');
+    await checkBooks(box, 'on the box');
+    const move = await idOfMove(folders.data);
+    const before = (await beginMoveIn(cluster.client, move)) as Moved | undefined;
+    if (before) return { ...before, registry: moved };
     // All is in the file from here on, which gets another name while it is open.
     await box.client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
-    const keyFiles = await keyFilesOfNodes(cluster, key, folders.data);
-    for (const name of KEYS) await keyFiles(name).read();
+    await putKeys(await keyFilesOfNodes(cluster, key, folders.data), folders);
     const bucket = await openBucket(config, cluster);
-    const code = await putCode(deployments, new CodeStore(folders.code), bucket.code);
-    const rows = await moveIn(box.client, cluster.client, async () => {
+    const tenants = living(deployments).map(({ tenant }) => tenant);
+    const data = await putData(config, folders, tenants, box, bucket, say);
+    let result: Moved | undefined;
+    await moveIn(box.client, cluster.client, move, async (rows) => {
       // Before it counts: two hosts with the same debts would pay them twice.
       if (source !== moved) renameSync(source, moved);
+      result = { rows, ...data };
+      say('registry: every row is copied');
+      return result;
     });
-    const wrong = await new Invariants(cluster).check();
-    if (wrong.length > 0) throw new Error(`the books do not add up in PostgreSQL: ${JSON.stringify(wrong)}`);
-    return { rows, code, registry: moved };
+    say('registry: in PostgreSQL');
+    await checkBooks(cluster, 'in PostgreSQL');
+    return { ...(result as unknown as Moved), registry: moved };
   } finally {
     box.close();
-    await cluster.end();
+    await cluster.close();
+  }
+}
+
+async function putData(
+  config: Config,
+  folders: Folders,
+  tenants: string[],
+  box: Registry,
+  bucket: SharedBucket,
+  say: Say,
+): Promise<Omit<Moved, 'rows'>> {
+  const code = await putCode(new Deployments(box.db), new CodeStore(folders.code), bucket.code);
+  say(`code: ${code} versions`);
+  const assets = { files: 0, bytes: 0 };
+  for (const tenant of tenants) {
+    const { files, bytes } = await putAssets(folders.tenants, tenant, bucket.assets);
+    assets.files += files;
+    assets.bytes += bytes;
+    if (files > 0) say(`static files of ${tenant}: ${files}`);
+  }
+  const both = await openBothStores(config, folders.tenants);
+  try {
+    return { code, assets, stores: await transferStores(both.box, both.cluster, storeProgress(say)) };
+  } finally {
+    await both.close();
+  }
+}
+
+/** As the box has them: a move that was given up may have left others. */
+async function putKeys(keyFiles: KeyFiles, { data }: Folders): Promise<void> {
+  for (const name of KEYS) {
+    const own = await keyFilesIn(data)(name).read();
+    if (own !== undefined && (await keyFiles(name).read()) !== own) await keyFiles(name).replace(own);
   }
 }
 
@@ -74,15 +126,4 @@ async function putCode(deployments: Deployments, from: CodeStore, to: SharedCode
   const used = digests.filter((digest) => !unused.has(digest));
   for (const digest of used) await to.put(digest, await from.get(digest));
   return used.length;
-}
-
-async function refuseData(deployments: Deployments): Promise<void> {
-  const left = (await deployments.all()).filter(
-    ({ state, bindings, assets }) => state !== 'decommissioned' && (assets !== null || keepsData(bindings)),
-  );
-  if (left.length === 0) return;
-  throw new Problem(
-    'conflict',
-    `These deployments keep data on one node, which would not come along: ${left.map(({ slug }) => slug).join(', ')}. Delete them, or leave this host as it is. Nothing was changed.`,
-  );
 }

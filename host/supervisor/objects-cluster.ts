@@ -67,9 +67,11 @@ export async function openClusteredObjects(parts: ClusteredObjectsParts): Promis
   const { bucket } = cluster.bucket;
   let records: BucketRecords;
   let links: PeerLinks;
+  let authority: CertifiedKey;
   try {
+    authority = await authorityOf(parts.stores.keyFiles(AUTHORITY));
     records = await BucketRecords.open(pool, (tenant) => bucket.blobs(`objects/${tenant}`));
-    links = await linksOf(parts);
+    links = await linksOf(parts, authority);
   } catch (error) {
     await pool.end();
     if (error instanceof Problem) throw error;
@@ -80,7 +82,8 @@ export async function openClusteredObjects(parts: ClusteredObjectsParts): Promis
   return {
     cluster: {
       node: cluster.number,
-      secret: createHmac('sha256', config.key).update('turnpike objects of all nodes').digest(),
+      // Not cluster.key, of which nodes may have two for a while.
+      secret: createHmac('sha256', authority.key).update('turnpike objects of all nodes').digest(),
       bucket: new BucketGateway({ records, log }),
       dialPeer: ({ node, tenant, member }) => links.dial(node, JSON.stringify({ tenant, member })),
     },
@@ -101,9 +104,11 @@ export async function openClusteredObjects(parts: ClusteredObjectsParts): Promis
 }
 
 /** Listens for other nodes, and tells them where. */
-async function linksOf({ config, cluster, stores, members, log }: ClusteredObjectsParts): Promise<PeerLinks> {
+async function linksOf(
+  { config, cluster, stores, members, log }: ClusteredObjectsParts,
+  authority: CertifiedKey,
+): Promise<PeerLinks> {
   const { nodes, number } = cluster;
-  const authority = await authorityOf(stores.keyFiles(AUTHORITY));
   const own = await certifyNode(authority, number);
   let peers = new Map<number, Peer>();
   const links = new PeerLinks({

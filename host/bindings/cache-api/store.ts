@@ -67,6 +67,7 @@ export class CacheStore {
   readonly database: Database;
   readonly blobs: Blobs;
   readonly totals: Totals;
+  readonly inlineBytes = 0;
   readonly #options: CacheStoreOptions;
   readonly #get: Reader;
   readonly #old: Reader;

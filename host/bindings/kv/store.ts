@@ -57,6 +57,7 @@ export class KvStore {
   readonly database: StoreDatabase;
   readonly blobs: StoreBlobs;
   readonly totals: StoreTotals;
+  readonly inlineBytes = INLINE_BYTES;
   readonly #options: KvStoreOptions;
   readonly #get: Query;
   readonly #list: Query;

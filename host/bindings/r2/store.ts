@@ -48,12 +48,12 @@ export class R2Store {
   readonly blobs: StoreBlobs;
   readonly uploads: Uploads;
   readonly clock: Clock;
+  readonly inlineBytes: number;
   readonly #quota: () => number;
   /** Bytes on their way in: counted, so that many large puts at once cannot pass the quota together. */
   #reserved = 0;
   readonly #cache: ByteCache<Buffer>;
   readonly #hashing: Hashing;
-  readonly #inlineBytes: number;
   readonly #extents: Extents | undefined;
 
   constructor(options: R2StoreOptions) {
@@ -61,7 +61,7 @@ export class R2Store {
     this.#quota = options.quota;
     this.#cache = options.cache;
     this.#hashing = options.hashing;
-    this.#inlineBytes = options.inlineBytes;
+    this.inlineBytes = options.inlineBytes;
     this.index = options.index;
     this.blobs = options.blobs;
     this.#extents = options.extents;
@@ -173,7 +173,7 @@ export class R2Store {
     this.checkQuota(more + this.#reserved);
     this.#reserved += bytes.length;
     try {
-      if (small === 'inline' && bytes.length <= this.#inlineBytes && 'chunks' in bytes)
+      if (small === 'inline' && bytes.length <= this.inlineBytes && 'chunks' in bytes)
         return await this.#gather(bytes.chunks, bytes.length, given);
       const { bytes: watched, finish } = new Digests(given).watch(bytes);
       if (bytes.length === 0) return { blob: null, value: null, ...finish() };

@@ -7,6 +7,7 @@ import type { Cluster } from './cluster/cluster.ts';
 import type { Gate, Handler } from './listener.ts';
 import type { Operations } from './metrics.ts';
 import type { Lease, Store } from './open-stores.ts';
+import type { StoreTable } from './transfer.ts';
 
 /** What all kinds share. */
 export interface ProcessParts {
@@ -48,6 +49,8 @@ export interface StoreKind<S extends Store = Store> {
   blobs: string;
   /** SQL that lists the names of all blobs, for backups; undefined: it is in none. */
   namedBlobs: string | undefined;
+  /** What it keeps, as both engines have it; undefined: it has one engine. */
+  tables?: StoreTable[];
   /** Its stores are in the cluster, not in folders of this machine. */
   isShared: boolean;
   /** Opens a store, which is created where there is none. */

@@ -13,7 +13,9 @@ export interface Store {
   /** True while something is under way that no caller waits for. */
   readonly busy: boolean;
   readonly blobs: StoreBlobs;
-  readonly totals: Pick<StoreTotals, 'bytes' | 'items' | 'charged'>;
+  readonly totals: StoreTotals;
+  /** Values up to here are in its rows. */
+  readonly inlineBytes: number;
   /** Removes some of what has expired; answers how much. */
   sweep(): Promise<number>;
   close(): void;

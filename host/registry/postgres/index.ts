@@ -1,11 +1,12 @@
 /** The registry on PostgreSQL, for several nodes at once. */
 import { randomBytes } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
-import { HeardChanges } from '../changes.ts';
+import { HeardChanges, NO_CHANGES } from '../changes.ts';
 import { drizzle } from '../drizzle.ts';
 import { type Database, MIGRATIONS, migrate, type Registry, readMigrations } from '../index.ts';
-import { NOW, nodeLease, RegistryLeases } from '../leases.ts';
+import { NOW, nodeLease, OwnLeases, RegistryLeases } from '../leases.ts';
 import { type PostgresClient, postgresClient } from './client.ts';
+import { refuseClosed } from './closed.ts';
 import { PRELUDE } from './dialect.ts';
 import { Presence } from './presence.ts';
 
@@ -28,17 +29,13 @@ export interface PostgresRegistry extends Registry {
  * @param url `postgres://user:password@host/database`; several may open it at once, and one of them migrates it
  */
 export async function openPostgresRegistry(url: string, { leaseMs = LEASE_MS } = {}): Promise<PostgresRegistry> {
-  const client = postgresClient(url);
+  const client = await openMigrated(url);
   const node = randomBytes(9).toString('base64url');
   const leases = new RegistryLeases(client, node, leaseMs);
   const changes = new HeardChanges((topics) => lagging(client, node, topics));
   let presence: Presence;
   try {
-    const migrations = [...(await readMigrations(MIGRATIONS)), ...(await readMigrations(OWN_MIGRATIONS))];
-    await client.exclusively('turnpike migrations', async () => {
-      await client.executeMultiple(PRELUDE);
-      await migrate(client, migrations);
-    });
+    await refuseClosed(client);
     presence = await Presence.begin({ url, node, leases, changes, beatMs: leaseMs / BEATS });
   } catch (error) {
     await client.end();
@@ -58,6 +55,34 @@ export async function openPostgresRegistry(url: string, { leaseMs = LEASE_MS } =
     close: end,
     end,
   };
+}
+
+/** The registry while no node runs: whoever opens it so is none. @param url `postgres://user:password@host/database` */
+export async function openWithoutNodes(url: string): Promise<Registry & { close(): Promise<void> }> {
+  const client = await openMigrated(url);
+  return {
+    db: drizzle(client) as unknown as Database,
+    client,
+    node: null,
+    leases: new OwnLeases(),
+    changes: NO_CHANGES,
+    close: () => client.end(),
+  };
+}
+
+async function openMigrated(url: string): Promise<PostgresClient> {
+  const client = postgresClient(url);
+  try {
+    const migrations = [...(await readMigrations(MIGRATIONS)), ...(await readMigrations(OWN_MIGRATIONS))];
+    await client.exclusively('turnpike migrations', async () => {
+      await client.executeMultiple(PRELUDE);
+      await migrate(client, migrations);
+    });
+    return client;
+  } catch (error) {
+    await client.end();
+    throw error;
+  }
 }
 
 /** Whether a living node beside this one has said nothing yet of what is changed by now. */

@@ -1,29 +1,40 @@
 /**
- * The registry of one box, copied into an empty PostgreSQL: all rows in one transaction, each compared with what was
- * stored of it.
+ * The registry of one box, copied into an empty PostgreSQL: all rows in one transaction, which also says whose they are and
+ * opens the cluster to nodes.
  */
-import { isDeepStrictEqual } from 'node:util';
-import type { Client, InValue, Row, Transaction } from '@libsql/client/sqlite3';
+import type { Client, InValue, Transaction } from '@libsql/client/sqlite3';
 import { Problem } from '../../shared/problem.ts';
+import { close, open } from './closed.ts';
+import { checkCount, insertRows, OF_HOST, PAGE, tablesOf } from './copy-rows.ts';
 
-/** Of nodes, not of their host. */
-const NOT_MOVED = ['changes', 'leases', 'migrations', 'nodes'];
-/** Others refer to these. */
-const FIRST = ['deployments', 'payments', 'payment_channels'];
-/** Statements take so many values on both databases. */
-const VALUES = 4_000;
+/** Which move filled this database, and what it brought. */
+const MOVED_IN = 'cluster:moved-in';
+
+/**
+ * Keeps nodes out until `moveIn`.
+ * @param move id that the folder of the box has, too
+ * @returns what a move of that id brought that has come to its end
+ * @throws Problem conflict where the PostgreSQL holds a host already
+ */
+export async function beginMoveIn(to: Client, move: string): Promise<unknown> {
+  const { rows } = await to.execute(`SELECT value FROM settings WHERE name = '${MOVED_IN}'`);
+  const done = rows[0] && (JSON.parse(String(rows[0].value)) as { move: string; brought: unknown });
+  if (done?.move === move) return done.brought;
+  await close(to, { why: 'moving in', move }, refuseFilled);
+  return undefined;
+}
 
 /**
  * @param from registry of the box, which nobody else uses
- * @param beforeCommit once all is copied, before any of it counts
- * @returns rows by table
+ * @param beforeCommit once all is copied, before any of it counts @returns what the move brought
  * @throws Problem conflict where the PostgreSQL holds a host already
  */
 export async function moveIn(
   from: Client,
   to: Client,
-  beforeCommit: () => Promise<void>,
-): Promise<Record<string, number>> {
+  move: string,
+  beforeCommit: (rows: Record<string, number>) => Promise<unknown>,
+): Promise<void> {
   const transaction = await to.transaction('write');
   try {
     await refuseFilled(transaction);
@@ -35,19 +46,22 @@ export async function moveIn(
       counts[table] = await copy(from, transaction, table);
     }
     for (const table of tables) await transaction.executeMultiple(`ALTER TABLE "${table}" ENABLE TRIGGER USER`);
-    await beforeCommit();
+    const brought = await beforeCommit(counts);
+    await transaction.execute({
+      sql: `INSERT INTO settings (name, value) VALUES ('${MOVED_IN}', ?)`,
+      args: [JSON.stringify({ move, brought })],
+    });
+    await open(transaction);
     await transaction.commit();
-    return counts;
-  } catch (error) {
+  } finally {
     if (!transaction.closed) await transaction.rollback();
-    throw error;
   }
 }
 
 async function refuseFilled(to: Transaction): Promise<void> {
   const { rows } = await to.execute(
     `SELECT (SELECT count(*) FROM deployments) + (SELECT count(*) FROM payments) + (SELECT count(*) FROM nodes)
-      + (SELECT count(*) FROM settings WHERE name NOT LIKE 'key:%' AND name NOT LIKE 'cluster:%') AS filled`,
+      + (SELECT count(*) FROM settings WHERE ${OF_HOST}) AS filled`,
   );
   if (rows[0]?.filled !== 0) {
     throw new Problem(
@@ -57,54 +71,23 @@ async function refuseFilled(to: Transaction): Promise<void> {
   }
 }
 
-async function tablesOf(to: Transaction): Promise<string[]> {
-  const { rows } = await to.execute(
-    `SELECT table_name AS name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY table_name`,
-  );
-  const names = rows.map(({ name }) => String(name)).filter((name) => !NOT_MOVED.includes(name));
-  return [...FIRST, ...names.filter((name) => !FIRST.includes(name))];
-}
-
 async function copy(from: Client, to: Transaction, table: string): Promise<number> {
   let count = 0;
   let after: InValue = Number.MIN_SAFE_INTEGER;
   for (;;) {
     const { rows, columns } = await from.execute(
-      `SELECT rowid AS moved_rowid, * FROM "${table}" WHERE rowid > ? ORDER BY rowid LIMIT 200`,
+      `SELECT rowid AS moved_rowid, * FROM "${table}" WHERE rowid > ? ORDER BY rowid LIMIT ${PAGE}`,
       [after],
     );
     const last = rows.at(-1);
     if (!last) break;
     after = last.moved_rowid as number;
     const names = columns.filter((name) => name !== 'moved_rowid');
-    const width = Math.max(1, Math.floor(VALUES / names.length));
-    for (let at = 0; at < rows.length; at += width) await insert(to, table, names, rows.slice(at, at + width));
-    count += rows.length;
+    count += await insertRows(to, table, names, rows);
   }
-  const stored = await to.execute(`SELECT count(*) AS count FROM "${table}"`);
-  // Keys of nodes are there before.
-  if (table !== 'settings' && stored.rows[0]?.count !== count) throw differs(table);
+  await checkCount(to, table, count);
   await continueIds(to, table);
   return count;
-}
-
-async function insert(to: Transaction, table: string, names: string[], rows: Row[]): Promise<void> {
-  const list = names.map((name) => `"${name}"`).join(', ');
-  const places = `(${names.map(() => '?').join(', ')})`;
-  const given = rows.map((row) => names.map((name) => plain(row[name])));
-  const { rows: stored } = await to.execute({
-    sql: `INSERT INTO "${table}" (${list}) VALUES ${rows.map(() => places).join(', ')} RETURNING ${list}`,
-    args: given.flat() as InValue[],
-  });
-  const found = stored.map((row) => names.map((name) => plain(row[name])));
-  if (!isDeepStrictEqual(found, given)) throw differs(table);
-}
-
-/** As both databases give it. */
-function plain(value: unknown): unknown {
-  if (value instanceof ArrayBuffer) return Buffer.from(value);
-  // PostgreSQL's text holds no NUL.
-  return typeof value === 'string' ? value.replaceAll('\0', '\ufffd') : value;
 }
 
 /** The next row gets the id after the last one. */
@@ -118,8 +101,4 @@ async function continueIds(to: Transaction, table: string): Promise<void> {
       `SELECT setval(pg_get_serial_sequence('${table}', '${name}'), coalesce(max("${name}"), 1), max("${name}") IS NOT NULL) AS next
         FROM "${table}"`,
     );
-}
-
-function differs(table: string): Error {
-  return new Error(`PostgreSQL has other rows of ${table} than were sent; nothing was changed`);
 }

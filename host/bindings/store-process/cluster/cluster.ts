@@ -69,6 +69,12 @@ export class Cluster {
     return (rows as [string, number, number][]).map(([name, bytes, items]) => ({ name, bytes, items }));
   }
 
+  /** The stores of all tenants. */
+  async all(): Promise<{ tenant: string; name: string }[]> {
+    const rows = await this.#pools.read('SELECT tenant, name FROM stores ORDER BY store', []);
+    return (rows as [string, string][]).map(([tenant, name]) => ({ tenant, name }));
+  }
+
   /** Removes a store with all it holds. Can be repeated after a failure. */
   async purge(tenant: string, name: string): Promise<void> {
     const { store } = placeOf(tenant, name);

@@ -1,0 +1,162 @@
+/**
+ * A cluster becomes one box again, in a new data folder. No node may run, and none starts meanwhile: the cluster is closed
+ * first. The box's registry gets its name last, once the cluster is closed for good, so never do both pay.
+ */
+import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { takeAssets } from '../assets/transfer.ts';
+import { transferStores } from '../bindings/store-process/transfer-all.ts';
+import { Deployments } from '../registry/deployments.ts';
+import { openRegistry, type Registry } from '../registry/index.ts';
+import { keyFilesIn, keyFilesOfNodes } from '../registry/key-file.ts';
+import { close, readClosed, reopen } from '../registry/postgres/closed.ts';
+import { openWithoutNodes } from '../registry/postgres/index.ts';
+import { moveOut } from '../registry/postgres/move-out.ts';
+import { CodeStore } from '../runtime/code-store.ts';
+import type { Config } from '../shared/config.ts';
+import { syncFile } from '../shared/durable-files.ts';
+import { Problem } from '../shared/problem.ts';
+import { openBucket, type SharedBucket } from './cluster.ts';
+import { type Folders, openFolders } from './folders.ts';
+import {
+  checkBooks,
+  idOfMove,
+  KEYS,
+  living,
+  type Moved,
+  openBothStores,
+  refuseKinds,
+  type Say,
+  storeProgress,
+} from './moving.ts';
+
+/** Until the cluster is closed for good. */
+const MOVING = 'registry.db.moving';
+/** Bindings whose data stays in the cluster. */
+const STAYS = ['durableObjects', 'queues', 'workflows'];
+/** What a folder may have before a move: its lock, and what a move makes first. */
+const HARMLESS = /^(lock|move|run|tenants|code|certificates)(-.*)?$/;
+
+export interface MovedOut extends Moved {
+  /** Of the box. */
+  registry: string;
+}
+
+/**
+ * All nodes must be stopped. May be killed at any point and run again.
+ * @param dataFolder of the box, new
+ * @throws Problem
+ */
+export async function moveClusterOut(
+  config: Config,
+  dataFolder: string,
+  say: Say = () => undefined,
+): Promise<MovedOut> {
+  const { database, key } = config.cluster;
+  const cluster = await openCluster(database);
+  try {
+    refuseUsedFolder(dataFolder);
+    const folders = openFolders(dataFolder);
+    const move = await idOfMove(folders.data);
+    const closed = await readClosed(cluster.client);
+    if (closed?.why === 'moved out' && closed.move === move) return await finish(folders, closed.moved as Moved);
+    const deployments = await new Deployments(cluster.db).all();
+    refuseKinds(deployments, STAYS, 'What these deployments keep in objects would not come along');
+    const keyFiles = await keyFilesOfNodes(cluster, key, folders.data);
+    await close(cluster.client, { why: 'moving out', move });
+    await checkBooks(cluster, 'in PostgreSQL');
+    for (const name of KEYS) {
+      const text = await keyFiles(name).read();
+      if (text !== undefined) await keyFilesIn(folders.data)(name).replace(text);
+    }
+    const bucket = await openBucket(config, cluster);
+    const data = await takeData(config, folders, cluster, bucket, say);
+    const moved = { rows: await takeRegistry(folders, cluster), ...data };
+    say('registry: every row is copied');
+    await close(cluster.client, { why: 'moved out', move, moved });
+    say('the cluster is closed');
+    return await finish(folders, moved);
+  } finally {
+    await cluster.close();
+  }
+}
+
+/** Nodes may start again. @throws Problem conflict where the cluster is not being moved out */
+export async function giveUpMoveOut({ cluster: { database } }: Config): Promise<void> {
+  const cluster = await openCluster(database);
+  try {
+    await reopen(cluster.client);
+  } finally {
+    await cluster.close();
+  }
+}
+
+async function openCluster(database: string): ReturnType<typeof openWithoutNodes> {
+  if (database === '')
+    throw new Problem('invalid_config', 'Set cluster.database and cluster.key to the cluster that is to move.');
+  return await openWithoutNodes(database);
+}
+
+function refuseUsedFolder(folder: string): void {
+  const names = existsSync(folder) ? readdirSync(folder) : [];
+  const isOfMove = names.includes('move');
+  if (isOfMove || names.every((name) => HARMLESS.test(name))) return;
+  throw new Problem('conflict', `${folder} is not empty. Name a new folder with --data.`);
+}
+
+async function takeData(
+  config: Config,
+  folders: Folders,
+  cluster: Registry,
+  bucket: SharedBucket,
+  say: Say,
+): Promise<Omit<Moved, 'rows'>> {
+  const deployments = new Deployments(cluster.db);
+  const code = await takeCode(deployments, new CodeStore(folders.code, bucket.code), bucket);
+  say(`code: ${code} versions`);
+  const assets = { files: 0, bytes: 0 };
+  for (const { tenant } of living(await deployments.all())) {
+    const { files, bytes } = await takeAssets(folders.tenants, tenant, bucket.assets);
+    assets.files += files;
+    assets.bytes += bytes;
+    if (files > 0) say(`static files of ${tenant}: ${files}`);
+  }
+  const both = await openBothStores(config, folders.tenants);
+  try {
+    return { code, assets, stores: await transferStores(both.cluster, both.box, storeProgress(say)) };
+  } finally {
+    await both.close();
+  }
+}
+
+async function takeCode(deployments: Deployments, to: CodeStore, { code }: SharedBucket): Promise<number> {
+  const digests = await code.digests();
+  const unused = new Set(await deployments.unusedCode(digests));
+  const used = digests.filter((digest) => !unused.has(digest));
+  for (const digest of used) await to.get(digest);
+  return used.length;
+}
+
+/** @returns rows by table */
+async function takeRegistry({ data }: Folders, cluster: Registry): Promise<Record<string, number>> {
+  const file = path.join(data, MOVING);
+  for (const end of ['', '-wal', '-shm']) rmSync(`${file}${end}`, { force: true });
+  const box = await openRegistry(file);
+  try {
+    const rows = await moveOut(cluster.client, box.client);
+    await checkBooks(box, 'in the box');
+    // All is in the file from here on.
+    await box.client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
+    return rows;
+  } finally {
+    box.close();
+  }
+}
+
+/** The box may start. */
+async function finish({ data, registry }: Folders, moved: Moved): Promise<MovedOut> {
+  const file = path.join(data, MOVING);
+  if (existsSync(file)) renameSync(file, registry);
+  await syncFile(data);
+  return { ...moved, registry };
+}

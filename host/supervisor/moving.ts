@@ -1,0 +1,113 @@
+/** What moving in and moving out have in common: the id of a move, which data comes along, and how far it is. */
+import { randomBytes } from 'node:crypto';
+import path from 'node:path';
+import { pino } from 'pino';
+import { boundBindings } from '../bindings/index.ts';
+import type { Transferred } from '../bindings/store-process/transfer.ts';
+import type { AllStores } from '../bindings/store-process/transfer-all.ts';
+import { storesOfBox, storesOfCluster } from '../bindings/store-process/transfer-all.ts';
+import type { Registry } from '../registry/index.ts';
+import { keyFileAt } from '../registry/key-file.ts';
+import { Invariants } from '../registry/payments/invariants.ts';
+import type { Deployment } from '../registry/schema/deployments.ts';
+import type { Config } from '../shared/config.ts';
+import { fileSize } from '../shared/file-size.ts';
+import { Problem } from '../shared/problem.ts';
+
+/** Keys of the host, in files of a data folder or sealed in PostgreSQL. */
+export const KEYS = ['secrets.key', 'payments.key', 'network-keys.json'];
+
+/** What a move brought. */
+export interface Moved {
+  /** By table. */
+  rows: Record<string, number>;
+  /** Versions of code. */
+  code: number;
+  /** Of KV and R2. */
+  stores: { stores: number } & Transferred;
+  /** Static files, with their lists. */
+  assets: { files: number; bytes: number };
+}
+
+/** One line for people. */
+export type Say = (line: string) => void;
+
+/** Between two lines about the same store, ms. */
+const SAY_EVERY_MS = 2_000;
+
+/** By which a move that is made again knows its own. */
+export async function idOfMove(folder: string): Promise<string> {
+  const file = keyFileAt(path.join(folder, 'move'));
+  return ((await file.read()) ?? (await file.add(`${randomBytes(12).toString('hex')}\n`))).trim();
+}
+
+/** Both sides of KV and R2. @param tenantsFolder of the box */
+export async function openBothStores(
+  config: Config,
+  tenantsFolder: string,
+): Promise<{ box: AllStores; cluster: AllStores; close(): Promise<void> }> {
+  const { objects, s3 } = config.storage;
+  const { database, storage } = config.cluster;
+  const log = pino({ level: 'warn' }, pino.destination(2));
+  if (objects === 's3' && s3.endpoint === storage.endpoint && s3.bucket === storage.bucket)
+    throw new Problem(
+      'invalid_config',
+      'storage.s3 and cluster.storage are the same bucket, in which a box and a cluster would remove what the other has: give the cluster one of its own.',
+    );
+  const box = await storesOfBox(tenantsFolder, objects === 's3' ? s3 : undefined, log);
+  try {
+    const cluster = await storesOfCluster({ database, storage }, tenantsFolder, log);
+    return {
+      box,
+      cluster,
+      async close() {
+        await box.close();
+        await cluster.close();
+      },
+    };
+  } catch (error) {
+    await box.close();
+    throw error;
+  }
+}
+
+/** Tells now and then how far the stores are. */
+export function storeProgress(say: Say): (place: { tenant: string; name: string }, more: Transferred) => void {
+  let last = '';
+  let saidAt = 0;
+  let sum = { rows: 0, bytes: 0 };
+  return ({ tenant, name }, { rows, bytes }) => {
+    const store = `${tenant}/${name}`;
+    if (store !== last) sum = { rows: 0, bytes: 0 };
+    sum = { rows: sum.rows + rows, bytes: sum.bytes + bytes };
+    if (store === last && performance.now() - saidAt < SAY_EVERY_MS) return;
+    last = store;
+    saidAt = performance.now();
+    say(`store ${store}: ${sum.rows} rows compared, ${fileSize(sum.bytes)} sent`);
+  };
+}
+
+/** @throws Problem conflict where the books do not add up */
+export async function checkBooks(registry: Registry, where: string): Promise<void> {
+  const wrong = await new Invariants(registry).check();
+  if (wrong.length > 0)
+    throw new Problem('conflict', `The books do not add up ${where}: ${JSON.stringify(wrong)}. Nothing was moved.`);
+}
+
+/** @param kinds keys of bindings whose data does not come along @throws Problem conflict that names the deployments */
+export function refuseKinds(deployments: Deployment[], kinds: readonly string[], what: string): void {
+  const left = living(deployments).flatMap(({ slug, bindings }) => {
+    const found = kinds.filter((kind) => boundBindings(bindings).some(({ binding }) => binding.key === kind));
+    return found.length > 0 ? [`${slug} (${found.join(', ')})`] : [];
+  });
+  if (left.length === 0) return;
+  throw new Problem(
+    'conflict',
+    `${what}: ${left.join(', ')}. Delete them, or leave this host as it is. Nothing was changed.`,
+  );
+}
+
+/** With data. */
+export function living(deployments: Deployment[]): Deployment[] {
+  return deployments.filter(({ state }) => state !== 'decommissioned');
+}
