@@ -15,7 +15,6 @@ import { Cluster, clusterPrograms } from './support/cluster.ts';
 import { type TestHost, until } from './support/host.ts';
 import { x402Balance } from './support/local-network.ts';
 import { available } from './support/programs.ts';
-import { turnpike } from './support/turnpike-command.ts';
 
 const UPDATES = 4;
 const CREDENTIALS = 10;
@@ -298,46 +297,5 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       /cluster.storage is another bucket/,
     );
     await expect(cluster.node('d', { 'cluster-node': 'b' })).rejects.toThrow(/Another node b runs/);
-  });
-});
-
-describe.skipIf(!clusterPrograms())('a box that becomes a cluster', () => {
-  let cluster: Cluster;
-
-  beforeAll(async () => {
-    cluster = await Cluster.start();
-  });
-  afterAll(() => cluster?.stop());
-
-  it('moves in with its deployments, its secrets and its money, once', async () => {
-    const box = await cluster.box('a');
-    const pay = (host: TestHost) =>
-      x402Fetch(
-        cluster.network,
-        0,
-        cluster.via(() => host),
-      );
-    const paidRoutes = [{ method: 'GET', path: '/paid', price: '0.01', description: 'one' }];
-    await deploy(pay(box), cluster.url, { slug: 'first', code: HELLO('hi '), secrets: { NAME: 'Ada' }, paidRoutes });
-    const sold = await pay(box)(`${cluster.url}/first/paid`);
-    expect([sold.status, await sold.text()]).toEqual([200, 'hi Ada']);
-    const revenue = (await box.operator('GET', '/payments/revenue')).text;
-    expect(revenue).toMatch(/0\.01/);
-    const prove = (host: TestHost) =>
-      signInFetch(
-        cluster.network,
-        0,
-        cluster.via(() => host),
-      );
-    await box.stop();
-    const how = { cwd: box.data, env: cluster.environment };
-    const moved = await turnpike(['--data', box.data, 'cluster', 'move-in'], how);
-    expect(moved.stdout, moved.stderr).toMatch(/^moved {4}\d+ rows of \d+ tables, each compared; 1 versions of code/);
-    const [a, b] = await Promise.all([cluster.node('a'), cluster.node('b')]);
-    expect(await (await fetch(`${b.url}/first/`)).text()).toBe('hi Ada');
-    expect((await b.operator('GET', '/payments/revenue')).text).toBe(revenue);
-    const updated = await prove(b)(`${cluster.url}/_admin/code/first`, jsonPut({ code: HELLO('moved ') }));
-    expect(updated.status, await updated.text()).toBe(200);
-    expect(await (await fetch(`${a.url}/first/`)).text()).toBe('moved Ada');
   });
 });

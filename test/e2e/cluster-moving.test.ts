@@ -1,0 +1,102 @@
+/**
+ * A box that becomes a cluster, by the command, with what it holds: two nodes go on with it, get another cluster.key, and
+ * become one box again. Data, secrets and money are the same throughout.
+ */
+import { readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { account, deploy, jsonPut, signInFetch, x402Fetch } from './support/callers.ts';
+import { Cluster, clusterPrograms } from './support/cluster.ts';
+import type { TestHost } from './support/host.ts';
+import { x402Balance } from './support/local-network.ts';
+import { turnpike } from './support/turnpike-command.ts';
+
+const PRICE = 10_000n;
+const NEW_KEY = 'another key of thirty-two characters, or more';
+const CODE = (text: string) => `
+export default {
+  async fetch(request: Request, env: any) {
+    const value = new URL(request.url).searchParams.get('put');
+    if (value !== null) {
+      await env.STORE.put('key', value);
+      await env.BUCKET.put('object', value.repeat(30_000), { customMetadata: { value } });
+    }
+    const object = await env.BUCKET.get('object');
+    const [key, bytes] = [await env.STORE.get('key'), (await object.text()).length];
+    return Response.json([${JSON.stringify(text)}, env.NAME, key, bytes, object.customMetadata.value]);
+  },
+};`;
+
+describe.skipIf(!clusterPrograms())('a box that becomes a cluster, and a box again', () => {
+  let cluster: Cluster;
+
+  beforeAll(async () => {
+    cluster = await Cluster.start();
+  });
+  afterAll(() => cluster?.stop());
+
+  const through = (host: TestHost) => cluster.via(() => host);
+  const sold = async (host: TestHost) => {
+    const answer = await x402Fetch(cluster.network, 1, through(host))(`${cluster.url}/first/paid`);
+    return [answer.status, ((await answer.json()) as string[])[1]];
+  };
+  const values = async (host: TestHost, query = '') => (await fetch(`${host.url}/first/${query}`)).json();
+  const revenue = async (host: TestHost) => JSON.parse((await host.operator('GET', '/payments/revenue')).text);
+  async function command(folder: string, args: string[], env: Record<string, string> = {}): Promise<string> {
+    const how = { cwd: folder, env: { ...cluster.environment, ...env } };
+    const { code, stdout, stderr } = await turnpike(args, how);
+    expect(code, stderr).toBe(0);
+    return stdout;
+  }
+
+  it('keeps its data, its secrets and its money, and sells on', async () => {
+    const box = await cluster.box('a');
+    const paidRoutes = [{ method: 'GET', path: '/paid', price: '0.01', description: 'one' }];
+    await deploy(x402Fetch(cluster.network, 0, through(box)), cluster.url, {
+      slug: 'first',
+      code: CODE('one'),
+      secrets: { NAME: 'Ada' },
+      bindings: { kv: true, r2: true },
+      paidRoutes,
+    });
+    expect(await values(box, '?put=box')).toEqual(['one', 'Ada', 'box', 90_000, 'box']);
+    expect(await sold(box)).toEqual([200, 'Ada']);
+    const earned = await revenue(box);
+    const payer = account(cluster.network, 1).address;
+    const held = await x402Balance(cluster.chain, payer);
+    await box.stop();
+
+    const into = await command(box.data, ['--data', box.data, 'cluster', 'move-in']);
+    expect(into).toMatch(/^moved {4}\d+ rows of \d+ tables, each compared; 1 versions of code/);
+    expect(into).toMatch(/^stores {3}2 of KV and R2, 2 rows, /m);
+    const [a, b] = await Promise.all([cluster.node('a'), cluster.node('b')]);
+    expect(await values(b)).toEqual(['one', 'Ada', 'box', 90_000, 'box']);
+    expect(await revenue(b)).toEqual(earned);
+    const prove = signInFetch(cluster.network, 0, through(b));
+    const updated = await prove(`${cluster.url}/_admin/code/first`, jsonPut({ code: CODE('two') }));
+    expect(updated.status, await updated.text()).toBe(200);
+    expect(await values(a, '?put=node')).toEqual(['two', 'Ada', 'node', 120_000, 'node']);
+
+    const file = path.join(box.data, 'new.key');
+    await writeFile(file, `${NEW_KEY}\n`);
+    expect(await command(box.data, ['cluster', 'rotate-key', '--new-key-file', file])).toMatch(/^sealed {3}\d+ keys anew/);
+    expect(await sold(b)).toEqual([200, 'Ada']);
+    await b.stop();
+    const key = { TURNPIKE_CLUSTER_KEY: NEW_KEY };
+    const b2 = await cluster.node('b', {}, key);
+    expect(await values(b2)).toEqual(['two', 'Ada', 'node', 120_000, 'node']);
+    const earnedThere = await revenue(b2);
+    await Promise.all([a.stop(), b2.stop()]);
+
+    const out = path.join(path.dirname(box.data), 'out');
+    expect(await command(box.data, ['--data', out, 'cluster', 'move-out'], key)).toContain(path.join(out, 'registry.db'));
+    const wallets = await readFile(path.join(box.data, 'network-keys.json'), 'utf8');
+    expect(await readFile(path.join(out, 'network-keys.json'), 'utf8')).toBe(wallets);
+    const again = await cluster.box('out');
+    expect(await values(again)).toEqual(['two', 'Ada', 'node', 120_000, 'node']);
+    expect(await revenue(again)).toEqual(earnedThere);
+    expect(await sold(again)).toEqual([200, 'Ada']);
+    // Sold twice since, and each paid once.
+    expect(held - (await x402Balance(cluster.chain, payer))).toBe(2n * PRICE);
+  });
+});
