@@ -111,7 +111,7 @@ export function clusterCommand(deps?: CommandDeps): Command {
 }
 
 function said(
-  { rows, code, stores, assets, registry }: Moved & { registry: string },
+  { rows, code, stores, objects, assets, registry }: Moved & { registry: string },
   verb: string,
   next: string,
 ): string {
@@ -119,6 +119,9 @@ function said(
   return [
     `moved    ${sum} rows of ${Object.keys(rows).length} tables, each compared; ${code} versions of code`,
     `stores   ${stores.stores} of KV and R2, ${stores.rows} rows, ${fileSize(stores.bytes)}, read back and compared`,
+    ...(objects.objects > 0
+      ? [`objects  ${objects.objects}, ${objects.alarms} alarms, ${fileSize(objects.bytes)}, read back`]
+      : []),
     `files    ${assets.files} static files, ${fileSize(assets.bytes)}, compared with their digests`,
     `${verb.padEnd(9)}${registry}`,
     `next     ${next}`,

@@ -33,6 +33,16 @@ const QUEUES_ID = '-queues';
 const QUEUE_STATES_ID = '-queue-states';
 const INSTANCES_ID = '-workflow-instances';
 
+/** Ids of all classes with objects, those of workers of ours and of workerd's own among them. */
+export function classIdsOf({ classes, queues, workflows }: Objects): string[] {
+  return [
+    ...classes.map(({ id }) => id),
+    ...(queues ? [QUEUES_ID, QUEUE_STATES_ID] : []),
+    ...(workflows.length > 0 ? [INSTANCES_ID] : []),
+    ...workflows.map(({ name }) => `miniflare-workflows-${name}`),
+  ];
+}
+
 /** How many services {@link writeObjects} needs. */
 export function objectServices(objects: Objects | undefined, disk: string | undefined): number {
   return objects ? Number(disk !== undefined) + Number(objects.queues) + Number(objects.workflows.length > 0) : 0;

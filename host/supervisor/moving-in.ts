@@ -27,11 +27,12 @@ import {
   type Say,
   storeProgress,
 } from './moving.ts';
+import { putAllObjects } from './moving-objects.ts';
 
 /** What the registry of the box is called from then on: no host starts on it by mistake, and pays twice. */
 const MOVED = 'registry.db.moved';
 /** Bindings whose data stays on one node. */
-const STAYS = ['d1', 'analytics', 'durableObjects', 'queues', 'workflows'];
+const STAYS = ['d1', 'analytics'];
 
 export interface MovedIn extends Moved {
   /** Where the box's registry is now. */
@@ -105,7 +106,8 @@ async function putData(
   }
   const both = await openBothStores(config, folders.tenants);
   try {
-    return { code, assets, stores: await transferStores(both.box, both.cluster, storeProgress(say)) };
+    const stores = await transferStores(both.box, both.cluster, storeProgress(say));
+    return { code, assets, stores, objects: await putAllObjects(config, folders, tenants, bucket, say) };
   } finally {
     await both.close();
   }

@@ -29,11 +29,12 @@ import {
   type Say,
   storeProgress,
 } from './moving.ts';
+import { takeAllObjects } from './moving-objects.ts';
 
 /** Until the cluster is closed for good. */
 const MOVING = 'registry.db.moving';
-/** Bindings whose data stays in the cluster. */
-const STAYS = ['durableObjects', 'queues', 'workflows'];
+/** Bindings whose data a box keeps otherwise. */
+const STAYS = ['d1', 'analytics'];
 /** What a folder may have before a move: its lock, and what a move makes first. */
 const HARMLESS = /^(lock|move|run|tenants|code|certificates)(-.*)?$/;
 
@@ -61,7 +62,7 @@ export async function moveClusterOut(
     const closed = await readClosed(cluster.client);
     if (closed?.why === 'moved out' && closed.move === move) return await finish(folders, closed.moved as Moved);
     const deployments = await new Deployments(cluster.db).all();
-    refuseKinds(deployments, STAYS, 'What these deployments keep in objects would not come along');
+    refuseKinds(deployments, STAYS, 'What these deployments keep would not come along');
     const keyFiles = await keyFilesOfNodes(cluster, key, folders.data);
     await close(cluster.client, { why: 'moving out', move });
     await checkBooks(cluster, 'in PostgreSQL');
@@ -115,7 +116,8 @@ async function takeData(
   const code = await takeCode(deployments, new CodeStore(folders.code, bucket.code), bucket);
   say(`code: ${code} versions`);
   const assets = { files: 0, bytes: 0 };
-  for (const { tenant } of living(await deployments.all())) {
+  const present = living(await deployments.all());
+  for (const { tenant } of present) {
     const { files, bytes } = await takeAssets(folders.tenants, tenant, bucket.assets);
     assets.files += files;
     assets.bytes += bytes;
@@ -123,7 +125,8 @@ async function takeData(
   }
   const both = await openBothStores(config, folders.tenants);
   try {
-    return { code, assets, stores: await transferStores(both.cluster, both.box, storeProgress(say)) };
+    const stores = await transferStores(both.cluster, both.box, storeProgress(say));
+    return { code, assets, stores, objects: await takeAllObjects(config, folders, present, bucket, say) };
   } finally {
     await both.close();
   }

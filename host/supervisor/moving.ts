@@ -25,6 +25,8 @@ export interface Moved {
   code: number;
   /** Of KV and R2. */
   stores: { stores: number } & Transferred;
+  /** Durable Objects; queues and workflows are made of them, too. */
+  objects: { objects: number; alarms: number; bytes: number };
   /** Static files, with their lists. */
   assets: { files: number; bytes: number };
 }

@@ -19,7 +19,7 @@ import type { Config } from '../shared/config.ts';
 import type { TenantId } from '../shared/contracts.ts';
 import { openPool, type PgPool } from '../shared/pg.ts';
 import { Problem } from '../shared/problem.ts';
-import type { Cluster } from './cluster.ts';
+import type { Cluster, SharedBucket } from './cluster.ts';
 import type { Stores } from './stores.ts';
 
 export interface ClusteredObjects {
@@ -64,13 +64,12 @@ const purposeShape = z.strictObject({
 export async function openClusteredObjects(parts: ClusteredObjectsParts): Promise<ClusteredObjects> {
   const { config, cluster, log } = parts;
   const pool = poolOf(config.database);
-  const { bucket } = cluster.bucket;
   let records: BucketRecords;
   let links: PeerLinks;
   let authority: CertifiedKey;
   try {
     authority = await authorityOf(parts.stores.keyFiles(AUTHORITY));
-    records = await BucketRecords.open(pool, (tenant) => bucket.blobs(`objects/${tenant}`));
+    records = await recordsOn(pool, cluster.bucket);
     links = await linksOf(parts, authority);
   } catch (error) {
     await pool.end();
@@ -101,6 +100,31 @@ export async function openClusteredObjects(parts: ClusteredObjectsParts): Promis
       await pool.end();
     },
   };
+}
+
+/** What the bucket of objects holds, without a node. After the stores have made the schema. */
+export async function openRecords(
+  database: string,
+  bucket: SharedBucket,
+): Promise<{ records: BucketRecords; close(): Promise<void> }> {
+  const pool = poolOf(database);
+  try {
+    const records = await recordsOn(pool, bucket);
+    return {
+      records,
+      async close() {
+        records.close();
+        await pool.end();
+      },
+    };
+  } catch (error) {
+    await pool.end();
+    throw error;
+  }
+}
+
+function recordsOn(pool: PgPool, { bucket }: SharedBucket): Promise<BucketRecords> {
+  return BucketRecords.open(pool, (tenant) => bucket.blobs(`objects/${tenant}`));
 }
 
 /** Listens for other nodes, and tells them where. */

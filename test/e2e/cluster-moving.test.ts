@@ -12,18 +12,37 @@ import { x402Balance } from './support/local-network.ts';
 import { turnpike } from './support/turnpike-command.ts';
 
 const PRICE = 10_000n;
+/** After a put. Where a move is slower, it rings before. */
+const ALARM_MS = 20_000;
 const NEW_KEY = 'another key of thirty-two characters, or more';
 const CODE = (text: string) => `
+import { DurableObject } from 'cloudflare:workers';
+export class Counter extends DurableObject {
+  count(value: string) {
+    this.ctx.storage.sql.exec('CREATE TABLE IF NOT EXISTS counted (value TEXT)');
+    this.ctx.storage.sql.exec('INSERT INTO counted VALUES (?)', value);
+  }
+  counted() {
+    return this.ctx.storage.sql.exec('SELECT value FROM counted').toArray().map(({ value }) => value).join(' ');
+  }
+  wake() { return this.ctx.storage.setAlarm(Date.now() + ${ALARM_MS}); }
+  async rang() { return (await this.ctx.storage.get('rang')) ?? 0; }
+  async alarm() { await this.ctx.storage.put('rang', (await this.rang() as number) + 1); }
+}
 export default {
   async fetch(request: Request, env: any) {
-    const value = new URL(request.url).searchParams.get('put');
+    const url = new URL(request.url);
+    const value = url.searchParams.get('put');
+    if (url.pathname === '/rang') return Response.json(await env.COUNTERS.getByName(url.search).rang());
     if (value !== null) {
       await env.STORE.put('key', value);
+      await env.COUNTERS.getByName('one').count(value);
+      await env.COUNTERS.getByName('?' + value).wake();
       await env.BUCKET.put('object', value.repeat(30_000), { customMetadata: { value } });
     }
     const object = await env.BUCKET.get('object');
     const [key, bytes] = [await env.STORE.get('key'), (await object.text()).length];
-    return Response.json([${JSON.stringify(text)}, env.NAME, key, bytes, object.customMetadata.value]);
+    return Response.json([${JSON.stringify(text)}, env.NAME, key, bytes, object.customMetadata.value, await env.COUNTERS.getByName('one').counted()]);
   },
 };`;
 
@@ -41,6 +60,11 @@ describe.skipIf(!clusterPrograms())('a box that becomes a cluster, and a box aga
     return [answer.status, ((await answer.json()) as string[])[1]];
   };
   const values = async (host: TestHost, query = '') => (await fetch(`${host.url}/first/${query}`)).json();
+  /** An alarm that was set before the move rings after it. */
+  const rang = (host: TestHost, value: string) =>
+    expect
+      .poll(async () => (await fetch(`${host.url}/first/rang?${value}`)).json(), { timeout: 60_000, interval: 500 })
+      .toBe(1);
   const revenue = async (host: TestHost) => JSON.parse((await host.operator('GET', '/payments/revenue')).text);
   async function command(folder: string, args: string[], env: Record<string, string> = {}): Promise<string> {
     const how = { cwd: folder, env: { ...cluster.environment, ...env } };
@@ -56,10 +80,10 @@ describe.skipIf(!clusterPrograms())('a box that becomes a cluster, and a box aga
       slug: 'first',
       code: CODE('one'),
       secrets: { NAME: 'Ada' },
-      bindings: { kv: true, r2: true },
+      bindings: { kv: true, r2: true, durableObjects: { COUNTERS: { class: 'Counter' } } },
       paidRoutes,
     });
-    expect(await values(box, '?put=box')).toEqual(['one', 'Ada', 'box', 90_000, 'box']);
+    expect(await values(box, '?put=box')).toEqual(['one', 'Ada', 'box', 90_000, 'box', 'box']);
     expect(await sold(box)).toEqual([200, 'Ada']);
     const earned = await revenue(box);
     const payer = account(cluster.network, 1).address;
@@ -69,32 +93,39 @@ describe.skipIf(!clusterPrograms())('a box that becomes a cluster, and a box aga
     const into = await command(box.data, ['--data', box.data, 'cluster', 'move-in']);
     expect(into).toMatch(/^moved {4}\d+ rows of \d+ tables, each compared; 1 versions of code/);
     expect(into).toMatch(/^stores {3}2 of KV and R2, 2 rows, /m);
+    expect(into).toMatch(/^objects {2}2, [01] alarms, /m);
     const [a, b] = await Promise.all([cluster.node('a'), cluster.node('b')]);
-    expect(await values(b)).toEqual(['one', 'Ada', 'box', 90_000, 'box']);
+    expect(await values(b)).toEqual(['one', 'Ada', 'box', 90_000, 'box', 'box']);
     expect(await revenue(b)).toEqual(earned);
+    await rang(b, 'box');
     const prove = signInFetch(cluster.network, 0, through(b));
     const updated = await prove(`${cluster.url}/_admin/code/first`, jsonPut({ code: CODE('two') }));
     expect(updated.status, await updated.text()).toBe(200);
-    expect(await values(a, '?put=node')).toEqual(['two', 'Ada', 'node', 120_000, 'node']);
+    expect(await values(a, '?put=node')).toEqual(['two', 'Ada', 'node', 120_000, 'node', 'box node']);
 
     const file = path.join(box.data, 'new.key');
     await writeFile(file, `${NEW_KEY}\n`);
-    expect(await command(box.data, ['cluster', 'rotate-key', '--new-key-file', file])).toMatch(/^sealed {3}\d+ keys anew/);
+    expect(await command(box.data, ['cluster', 'rotate-key', '--new-key-file', file])).toMatch(
+      /^sealed {3}\d+ keys anew/,
+    );
     expect(await sold(b)).toEqual([200, 'Ada']);
     await b.stop();
     const key = { TURNPIKE_CLUSTER_KEY: NEW_KEY };
     const b2 = await cluster.node('b', {}, key);
-    expect(await values(b2)).toEqual(['two', 'Ada', 'node', 120_000, 'node']);
+    expect(await values(b2)).toEqual(['two', 'Ada', 'node', 120_000, 'node', 'box node']);
     const earnedThere = await revenue(b2);
     await Promise.all([a.stop(), b2.stop()]);
 
     const out = path.join(path.dirname(box.data), 'out');
-    expect(await command(box.data, ['--data', out, 'cluster', 'move-out'], key)).toContain(path.join(out, 'registry.db'));
+    expect(await command(box.data, ['--data', out, 'cluster', 'move-out'], key)).toContain(
+      path.join(out, 'registry.db'),
+    );
     const wallets = await readFile(path.join(box.data, 'network-keys.json'), 'utf8');
     expect(await readFile(path.join(out, 'network-keys.json'), 'utf8')).toBe(wallets);
     const again = await cluster.box('out');
-    expect(await values(again)).toEqual(['two', 'Ada', 'node', 120_000, 'node']);
+    expect(await values(again)).toEqual(['two', 'Ada', 'node', 120_000, 'node', 'box node']);
     expect(await revenue(again)).toEqual(earnedThere);
+    await rang(again, 'node');
     expect(await sold(again)).toEqual([200, 'Ada']);
     // Sold twice since, and each paid once.
     expect(held - (await x402Balance(cluster.chain, payer))).toBe(2n * PRICE);

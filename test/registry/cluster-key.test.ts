@@ -32,7 +32,13 @@ describe.skipIf(!postgresPrograms())('rotation of cluster.key', () => {
     const url = server.create('rotated');
     const node = await openPostgresRegistry(url);
     const operator = await openWithoutNodes(url);
-    const rows = new Client({ connectionString: url });
+    const rows = new Client({
+      application_name: 'test',
+      connectionString: url,
+      connectionTimeoutMillis: 5_000,
+      query_timeout: 30_000,
+      keepAlive: true,
+    });
     await rows.connect();
     try {
       const before = await keyFilesOfNodes(node, OLD, folder);
