@@ -13,6 +13,8 @@ const WORD = 8;
 
 /** Kinds of entries. */
 const CREATE = 0;
+/** Of everything: `deleteAll()`. */
+const REMOVE = 1;
 const WRITE = 5;
 const COMMIT = 8;
 
@@ -45,6 +47,10 @@ class Entry extends Struct {
   }
   get kind(): number {
     return Struct.getUint16(12, this);
+  }
+  /** Of a commit: the number that the one before it left. */
+  get after(): number {
+    return Struct.getUint32(16, this);
   }
   /** Of the file after a commit. */
   get pageCount(): number {
@@ -110,9 +116,15 @@ export class ObjectImage {
   #apply(entry: Entry): void {
     const { epoch, number, kind } = entry;
     this.#next ??= { epoch, number: 0 };
-    if (this.#next.epoch !== epoch || this.#next.number !== number) throw new Error('an entry of its log is missing');
+    // Entries that were written together may begin before the snapshot.
+    if (epoch === this.#next.epoch && number < this.#next.number) return;
+    // Numbers may be left out: a commit says after which it is.
+    const after = kind === COMMIT ? entry.after : number;
+    if (epoch !== this.#next.epoch || after !== this.#next.number)
+      throw new Error(`its log has entry ${number} of epoch ${epoch} after ${JSON.stringify(this.#next)}`);
     this.#next = { epoch, number: number + 1 };
     if (kind === COMMIT) this.#commit(entry);
+    else if (kind === REMOVE) this.#bytes = Buffer.alloc(0);
     else if (kind === WRITE && entry.isAtStart) this.#write(0, entry.bytes);
     else if (kind !== CREATE || this.#bytes.length > 0)
       throw new Error(`an entry of its log is none that is known (${kind})`);
