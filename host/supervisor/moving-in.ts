@@ -11,6 +11,7 @@ import { openRegistry, type Registry } from '../registry/index.ts';
 import { type KeyFiles, keyFilesIn, keyFilesOfNodes } from '../registry/key-file.ts';
 import { openWithoutNodes } from '../registry/postgres/index.ts';
 import { beginMoveIn, moveIn } from '../registry/postgres/move-in.ts';
+import type { Deployment } from '../registry/schema/deployments.ts';
 import { CodeStore, type SharedCode } from '../runtime/code-store.ts';
 import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
@@ -62,14 +63,13 @@ export async function moveBoxIn(config: Config, dataFolder: string, say: Say = (
     refuseKinds(deployments, STAYS, 'These deployments keep data on one node, which would not come along');
     await checkBooks(box, 'on the box');
     const move = await idOfMove(folders.data);
-    const before = (await beginMoveIn(cluster.client, move)) as Moved | undefined;
+    const before = (await beginMoveIn(cluster.client, move, source === moved)) as Moved | undefined;
     if (before) return { ...before, registry: moved };
     // All is in the file from here on, which gets another name while it is open.
     await box.client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
     await putKeys(await keyFilesOfNodes(cluster, key, folders.data), folders);
     const bucket = await openBucket(config, cluster);
-    const tenants = living(deployments).map(({ tenant }) => tenant);
-    const data = await putData(config, folders, tenants, box, bucket, say);
+    const data = await putData(config, folders, living(deployments), box, bucket, say);
     let result: Moved | undefined;
     await moveIn(box.client, cluster.client, move, async (rows) => {
       // Before it counts: two hosts with the same debts would pay them twice.
@@ -90,7 +90,7 @@ export async function moveBoxIn(config: Config, dataFolder: string, say: Say = (
 async function putData(
   config: Config,
   folders: Folders,
-  tenants: string[],
+  present: Deployment[],
   box: Registry,
   bucket: SharedBucket,
   say: Say,
@@ -98,7 +98,7 @@ async function putData(
   const code = await putCode(new Deployments(box.db), new CodeStore(folders.code), bucket.code);
   say(`code: ${code} versions`);
   const assets = { files: 0, bytes: 0 };
-  for (const tenant of tenants) {
+  for (const { tenant } of present) {
     const { files, bytes } = await putAssets(folders.tenants, tenant, bucket.assets);
     assets.files += files;
     assets.bytes += bytes;
@@ -107,7 +107,7 @@ async function putData(
   const both = await openBothStores(config, folders.tenants);
   try {
     const stores = await transferStores(both.box, both.cluster, storeProgress(say));
-    return { code, assets, stores, objects: await putAllObjects(config, folders, tenants, bucket, say) };
+    return { code, assets, stores, objects: await putAllObjects(config, folders, present, bucket, say) };
   } finally {
     await both.close();
   }

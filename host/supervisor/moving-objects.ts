@@ -1,6 +1,5 @@
 /** Durable Objects on their way into a cluster or out of it, and so queues and workflows, which are made of them. */
-import { existsSync } from 'node:fs';
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { lstat, mkdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { objectsAtRest } from '../bindings/durable-objects/at-rest.ts';
 import { objectsOf } from '../bindings/durable-objects/classes.ts';
@@ -19,49 +18,46 @@ import type { Folders } from './folders.ts';
 import type { Moved, Say } from './moving.ts';
 import { openRecords } from './objects-cluster.ts';
 
-/** After the stores, which make the schema. What a tenant has in the bucket of an earlier move goes. */
+/** Copies of a class' objects while they are read; left by a move that was killed, it goes. */
+const COPIES = 'moving-objects';
+
+/** Of the classes that deployments have now. After the stores, which make the schema. What an earlier move left goes. */
 export async function putAllObjects(
   config: Config,
   folders: Folders,
-  tenants: string[],
+  deployments: Deployment[],
   bucket: SharedBucket,
   say: Say,
 ): Promise<Moved['objects']> {
   const sum = { objects: 0, alarms: 0, bytes: 0 };
-  const classes = new Map<string, string[]>();
-  for (const tenant of tenants) {
-    const folder = objectsFolder(folders.tenants, tenant);
-    if (existsSync(folder)) classes.set(tenant, await readdir(folder));
-  }
-  const ids = [...new Set([...classes.values()].flat())];
+  const classes: { tenant: string; id: string; folder: string }[] = [];
+  for (const { tenant, ids } of classesOf(deployments))
+    for (const id of ids) {
+      const folder = path.join(objectsFolder(folders.tenants, tenant), id);
+      // A link is none of ours.
+      if ((await lstat(folder).catch(() => undefined))?.isDirectory()) classes.push({ tenant, id, folder });
+    }
+  const copies = path.join(folders.data, COPIES);
   const { records, close } = await openRecords(config.cluster.database, bucket);
   try {
-    for (const tenant of tenants) await records.purge(tenant);
-    if (ids.length === 0) return sum;
+    for (const { tenant } of deployments) await records.purge(tenant);
+    if (classes.length === 0) return sum;
     const sandbox = await detectSandbox(config.runtime.sandbox);
+    const ids = [...new Set(classes.map(({ id }) => id))];
     const names = await namesOfNamespaces(workerdBinary(), records, ids, folders.run);
-    for (const [tenant, ofTenant] of classes) {
-      for (const id of ofTenant) {
-        const copies = await mkdtemp(path.join(folders.data, 'objects-'));
-        try {
-          const found = await objectsAtRest(
-            sandbox,
-            tenant,
-            path.join(objectsFolder(folders.tenants, tenant), id),
-            copies,
-          );
-          sum.bytes += await putObjects(records, tenant, names.get(id) as string, found);
-          sum.objects += found.objects.length;
-          sum.alarms += found.alarms.length;
-        } finally {
-          await rm(copies, { recursive: true, force: true });
-        }
-        say(`objects ${tenant}/${id}: ${sum.objects} so far, ${fileSize(sum.bytes)}`);
-      }
+    for (const { tenant, id, folder } of classes) {
+      await rm(copies, { recursive: true, force: true });
+      await mkdir(copies, { mode: 0o700 });
+      const found = await objectsAtRest(sandbox, tenant, folder, copies);
+      sum.bytes += await putObjects(records, tenant, names.get(id) as string, found);
+      sum.objects += found.objects.length;
+      sum.alarms += found.alarms.length;
+      say(`objects ${tenant}/${id}: ${sum.objects} so far, ${fileSize(sum.bytes)}`);
     }
     return sum;
   } finally {
     await close();
+    await rm(copies, { recursive: true, force: true });
   }
 }
 
@@ -74,10 +70,7 @@ export async function takeAllObjects(
   say: Say,
 ): Promise<Moved['objects']> {
   const sum = { objects: 0, alarms: 0, bytes: 0 };
-  const tenants = deployments.flatMap(({ tenant, bindings }) => {
-    const objects = objectsOf(bindings);
-    return objects ? [{ tenant, ids: classIdsOf(objects) }] : [];
-  });
+  const tenants = classesOf(deployments);
   if (tenants.length === 0) return sum;
   const { records, close } = await openRecords(config.cluster.database, bucket);
   try {
@@ -99,4 +92,11 @@ export async function takeAllObjects(
   } finally {
     await close();
   }
+}
+
+function classesOf(deployments: Deployment[]): { tenant: string; ids: string[] }[] {
+  return deployments.flatMap(({ tenant, bindings }) => {
+    const objects = objectsOf(bindings);
+    return objects ? [{ tenant, ids: classIdsOf(objects) }] : [];
+  });
 }

@@ -119,6 +119,10 @@ describe('moving in and out', () => {
       assets: { files: 2 },
     });
     expect(await moveBoxIn(config(), folder)).toEqual(moved);
+    const there = env.TURNPIKE_CLUSTER_DATABASE;
+    env.TURNPIKE_CLUSTER_DATABASE = server.create(`other${databases}`);
+    await expect(moveBoxIn(config(), folder)).rejects.toThrow(/has moved into another/);
+    env.TURNPIKE_CLUSTER_DATABASE = there as string;
 
     const { database, storage } = config().cluster;
     const inCluster = await storesOfCluster({ database, storage }, folder, log);

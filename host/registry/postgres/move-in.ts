@@ -4,7 +4,7 @@
  */
 import type { Client, InValue, Transaction } from '@libsql/client/sqlite3';
 import { Problem } from '../../shared/problem.ts';
-import { close, open } from './closed.ts';
+import { close, open, readClosed } from './closed.ts';
 import { checkCount, insertRows, OF_HOST, PAGE, tablesOf } from './copy-rows.ts';
 
 /** Which move filled this database, and what it brought. */
@@ -13,13 +13,20 @@ const MOVED_IN = 'cluster:moved-in';
 /**
  * Keeps nodes out until `moveIn`.
  * @param move id that the folder of the box has, too
+ * @param isRenamed a move of the box has come to its last transaction before: wherever that was, its debts may be there
  * @returns what a move of that id brought that has come to its end
  * @throws Problem conflict where the PostgreSQL holds a host already
  */
-export async function beginMoveIn(to: Client, move: string): Promise<unknown> {
+export async function beginMoveIn(to: Client, move: string, isRenamed: boolean): Promise<unknown> {
   const { rows } = await to.execute(`SELECT value FROM settings WHERE name = '${MOVED_IN}'`);
   const done = rows[0] && (JSON.parse(String(rows[0].value)) as { move: string; brought: unknown });
   if (done?.move === move) return done.brought;
+  if (isRenamed && (await readClosed(to))?.move !== move) {
+    throw new Problem(
+      'conflict',
+      'This box has moved into another PostgreSQL, or was about to, and what it owes must not be paid twice: give cluster.database as it was then. Nothing was changed.',
+    );
+  }
   await close(to, { why: 'moving in', move }, refuseFilled);
   return undefined;
 }
