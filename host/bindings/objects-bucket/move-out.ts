@@ -12,6 +12,10 @@ const OBJECTS = 'v1/do/';
 const ALARMS = 'v1/alarms/';
 /** Of a list. */
 const PAGE = 1_000;
+/** Of an object: it becomes the name of a file. */
+const ID = /^[0-9a-f]{64}$/;
+const TIME = /^[a-m][0-9a-f]{1,13}$/;
+const MOST_NAME_BYTES = 8_192;
 const ownerShape = z.object({ node: z.string(), epoch: z.int().min(1) });
 
 export interface Taken {
@@ -38,7 +42,7 @@ export async function takeObjects(
   let keys: string[] = [];
   const take = async () => {
     const [, , namespace = '', id = ''] = keys[0]?.split('/') ?? [];
-    const classId = ids.get(namespace);
+    const classId = ID.test(id) ? ids.get(namespace) : undefined;
     if (keys.length === 0) return;
     if (classId === undefined) taken.left++;
     else {
@@ -97,7 +101,8 @@ async function takeAlarms(
     const [, , , time = '', namespace = '', id = ''] = listed.key.split('/');
     const classId = ids.get(namespace);
     const known = newest.get(`${namespace}/${id}`);
-    if (classId === undefined || (known && known.listed.at > listed.at)) continue;
+    const isWhole = ID.test(id) && TIME.test(time) && listed.bytes <= MOST_NAME_BYTES;
+    if (classId === undefined || !isWhole || (known && known.listed.at > listed.at)) continue;
     newest.set(`${namespace}/${id}`, { listed, classId, id, at: Number.parseInt(time.slice(1), 16) });
   }
   for (const classId of new Set([...newest.values()].map((alarm) => alarm.classId))) {

@@ -1,0 +1,43 @@
+/** What is put together of an object: snapshots that are written here, and what a tenant could have put into its bucket. */
+import { gzipSync } from 'node:zlib';
+import { describe, expect, test } from 'vitest';
+import { ObjectImage } from '../../../host/bindings/objects-bucket/object-log.ts';
+import { alarmKey, databaseIn, snapshotOf } from '../../../host/bindings/objects-bucket/snapshot.ts';
+
+/** The head of a SQLite file says how many pages it has. */
+function databaseOf(pages: number): Buffer {
+  const database = Buffer.alloc(pages * 4_096, 7);
+  database.writeUInt32BE(pages, 28);
+  return database;
+}
+
+describe('objects of a cluster', () => {
+  test('a snapshot is the database as it was', async () => {
+    const database = databaseOf(3);
+    const snapshot = await snapshotOf(database);
+    expect(await databaseIn(snapshot)).toEqual(database);
+    const image = await ObjectImage.of(snapshot);
+    expect([image.number, image.database.equals(database)]).toEqual([1, true]);
+  });
+
+  test('an alarm is found by its time', () => {
+    expect(alarmKey('name', 'id', 0x1a21aec8ca7)).toBe(`v1/alarms/${'0'.repeat(32)}/k1a21aec8ca7/name/id/a1`);
+  });
+
+  test.each([
+    ['nothing', Buffer.alloc(0)],
+    ['what is not packed', Buffer.from('SQLite format 3')],
+    ['bytes of no message', gzipSync(Buffer.alloc(64, 255))],
+    ['a message that is cut off', gzipSync(Buffer.from('0000000009000000', 'hex'))],
+    ['pointers to themselves', gzipSync(Buffer.from('0000000001000000fcffffff04000100', 'hex'))],
+  ])('%s is refused, as a snapshot and as a log', async (_what, bytes) => {
+    await expect(ObjectImage.of(bytes)).rejects.toThrow();
+    await expect(new ObjectImage().add(bytes)).rejects.toThrow();
+  });
+
+  test('a file that is not as long as it says is refused', async () => {
+    const database = databaseOf(2).subarray(0, 4_096);
+    const image = await ObjectImage.of(await snapshotOf(database));
+    expect(() => image.database).toThrow(/no whole database/);
+  });
+});
