@@ -13,7 +13,7 @@ import { turnpike } from './support/turnpike-command.ts';
 
 const PRICE = 10_000n;
 /** After a put. Where a move is slower, it rings before. */
-const ALARM_MS = 20_000;
+const ALARM_MS = 12_000;
 const NEW_KEY = 'another key of thirty-two characters, or more';
 const CODE = (text: string) => `
 import { DurableObject } from 'cloudflare:workers';
