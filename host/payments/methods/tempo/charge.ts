@@ -157,7 +157,7 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
       )
         throw new Problem('payment_invalid', 'The transaction is not signed by the wallet that the credential names.');
       const challengeExpires = Date.parse(credential.challenge.expires ?? '') || 0;
-      const settleBefore = Math.min(validUntil(transaction), challengeExpires) - SETTLE_MARGIN_MS;
+      let settleBefore = Math.min(validUntil(transaction), challengeExpires) - SETTLE_MARGIN_MS;
       const assertInTime = (): void => {
         if (settleBefore <= Date.now())
           throw new Problem('payment_invalid', 'The signed transaction has expired; sign a new one.');
@@ -172,11 +172,13 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
         throw new Problem('payment_invalid', describe(error), { cause: error });
       }
       await requireFunds(transaction.from, offer);
-      await assertSignerMayPay(payload.data.signature as Hex, {
+      const signerUntil = await assertSignerMayPay(payload.data.signature as Hex, {
         client,
+        chainId,
         token: network.currency,
         amount: BigInt(String(mppOffer(offer).request.amount)),
       });
+      settleBefore = Math.min(settleBefore, signerUntil - SETTLE_MARGIN_MS);
       assertInTime();
       return { payer: { address: lower(transaction.from), did: payerDid(chainId, transaction.from) }, settleBefore };
     },
