@@ -4,6 +4,7 @@ import { Command } from 'commander';
 import { parseUsd } from '../shared/money.ts';
 import { autoTopUpCommand } from './account-auto.ts';
 import { readAccount, refuseSecondAccount, writeAccount } from './account-file.ts';
+import { accountRenewCommand } from './account-renew.ts';
 import { readJson } from './answer.ts';
 import { problemOf } from './host-client.ts';
 import { payRequest } from './paying/pay-request.ts';
@@ -45,6 +46,7 @@ export function accountCommand(deps?: CommandDeps): Command {
     .option('--plan <id>', 'plan of the service', 'default')
     .action(withSession(deps, topUp));
   autoTopUpCommand(command, deps);
+  accountRenewCommand(command, deps);
   return command;
 }
 

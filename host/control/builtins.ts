@@ -67,6 +67,11 @@ const asksSchema = z.strictObject({
     .strictObject({
       path: z.string().regex(/^\/[\w-]+$/),
       key: z.string().regex(SECRET),
+      renewals: z
+        .string()
+        .regex(/^\/[\w-]+$/)
+        .optional()
+        .describe('path of its operator API by which deployments renew from prepaid credit'),
       views: z.array(viewSchema).default([]).describe('what the operator’s console shows of it'),
       acts: z.array(actSchema).default([]).describe('what the operator’s console does by it'),
     })

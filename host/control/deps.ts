@@ -19,6 +19,7 @@ import type { KeyedLock, Mutex } from '../shared/mutex.ts';
 import type { Builtin } from './builtins.ts';
 import type { KeyRing } from './deploy-keys.ts';
 import type { LiveRequests } from './live-requests.ts';
+import type { RenewalCredit } from './renewal-credit.ts';
 import type { RoutePublisher } from './route-publisher.ts';
 
 export interface ControlDeps {
@@ -45,6 +46,8 @@ export interface ControlDeps {
   releaseCode(digest: string): Promise<void>;
   runtime: Runtime;
   payments: Payments;
+  /** Prepaid credit that pays for renewals; undefined where the host has none. */
+  renewalCredit: RenewalCredit | undefined;
   /** Asks the host's own worker in an instance's process. */
   askSystem(slug: string, call: Omit<InstanceCall, 'idleTimeoutMs'>, context: EdgeContext): Promise<Response>;
   logs: LogStore;

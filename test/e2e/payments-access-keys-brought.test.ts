@@ -54,7 +54,7 @@ function newKey(asked: Asked, wallet = 0) {
 async function signed(authorization: KeyAuthorization.KeyAuthorization<false>, wallet: number) {
   const hash = KeyAuthorization.getSignPayload(authorization);
   const signature = await Account.fromSecp256k1(walletKey(wallet)).sign({ hash });
-  return KeyAuthorization.from(authorization, { signature: SignatureEnvelope.from(signature) });
+  return KeyAuthorization.from(authorization, { signature: SignatureEnvelope.from(signature) as never });
 }
 
 interface Sent {
@@ -235,7 +235,7 @@ test('a wallet’s own transaction that authorizes a key for another chain is re
       const unsigned = TxEnvelopeTempo.from(envelope as never);
       const hash = TxEnvelopeTempo.getSignPayload(unsigned);
       const signature = SignatureEnvelope.from(await Account.fromSecp256k1(walletKey(0)).sign({ hash }));
-      return TxEnvelopeTempo.serialize(unsigned, { signature });
+      return TxEnvelopeTempo.serialize(unsigned, { signature: signature as never });
     });
     raw = rawOf(own);
     return fetch(own);

@@ -13,8 +13,9 @@ Sells APIs per call (MPP, x402) and from prepaid credit. Base: ${payUrl}
 - Paying from credit: the 402 has WWW-Authenticate: Payment ... method="credit". Repeat the request with "Authorization: Payment <base64url of {"challenge":{all parameters},"payload":{"type":"credit","credential":"tpk_..."}}>".
 - Idempotency-Key makes a repeated call answer what the first one answered.
 - GET ${payUrl}/me: balance by grant, runway, statement (?format=csv). GET, POST, PUT, DELETE ${payUrl}/me/credentials; {"dailyCapUsd":"2.00"} limits what one may spend in a day (UTC), and such a credential manages nothing. POST ${payUrl}/me/disputes {"requestId","reason"} tells the operator that a charge was wrong; GET tells what was decided. POST ${payUrl}/me/claim: a code with which a person takes an anonymous account over.
-- POST ${payUrl}/me/webhooks {"url"}: what happens to the account is sent there, signed by Standard Webhooks with the secret of the answer: balance_low, account_suspended, account_resumed, topup_failed, test. GET lists them, GET /me/webhooks/events what was sent, POST /me/webhooks/<id>/test tries one, DELETE /me/webhooks/<id> ends it. PUT ${payUrl}/me/notices {"lowBalanceUsd":"2.00"} says when credit is low.
+- POST ${payUrl}/me/webhooks {"url"}: what happens to the account is sent there, signed by Standard Webhooks with the secret of the answer: balance_low, account_suspended, account_resumed, topup_failed, renewal_failed, test. GET lists them, GET /me/webhooks/events what was sent, POST /me/webhooks/<id>/test tries one, DELETE /me/webhooks/<id> ends it. PUT ${payUrl}/me/notices {"lowBalanceUsd":"2.00"} says when credit is low.
 - POST ${payUrl}/me/auto-topup {"amountUsd":"5.00","belowUsd":"1.00","limitUsd":"20.00","everyDays":30,"until":"2027-01-31T00:00:00Z"} with the Bearer credential: 402 with WWW-Authenticate: Payment method="tempo" intent="subscription". An MPP client that has subscriptions signs it once; from then on credit below belowUsd is topped up, at most limitUsd in everyDays days. GET shows the mandate and its draws, DELETE ends it at once.
+- POST ${payUrl}/me/renewals {"slug":"hello","mostUsd":"2.50"} lets a deployment of the host renew from the credit: its owner gives the token of the answer to PUT /_admin/renew/<slug>/auto {"credit":"rnw_..."} of the host. GET lists them, DELETE ${payUrl}/me/renewals/<slug> ends it at once.
 - GET ${payUrl}/.well-known/http-message-signatures-directory: keys that sign what the gateway forwards.
 `;
 }
@@ -105,6 +106,17 @@ export function openApi(payUrl: string): object {
           }),
         },
         delete: operation('End the mandate', '204', bearer),
+      },
+      '/me/renewals': {
+        get: operation('Deployments of the host that renew from the credit', '200', bearer),
+        post: {
+          ...operation('Let a deployment renew from the credit; its token is shown this once', '201', bearer),
+          requestBody: bodyOf({ slug: { type: 'string' }, mostUsd: { type: 'string' } }),
+        },
+      },
+      '/me/renewals/{slug}': {
+        parameters: [{ ...id, name: 'slug' }],
+        delete: operation('Let it renew from the credit no more', '204', bearer),
       },
       '/me/claim': { post: operation('A code with which a person takes the account over', '200', bearer) },
       '/.well-known/http-message-signatures-directory': { get: operation('Signing keys', '200') },

@@ -80,6 +80,7 @@ function pages(platform: Platform) {
     webhooks: platform.webhooks,
     deliver: platform.deliverEvents,
     topUps: platform.topUps,
+    renewals: platform.renewals,
     mandateUrl: `${payUrl(env)}/me/auto-topup`,
     humans,
     device,

@@ -7,6 +7,8 @@ import { type Catalog, MOST, SLUG } from './catalog.ts';
 import type { Disputes } from './credit/disputes.ts';
 import type { Ledger } from './credit/ledger.ts';
 import type { OriginEvents } from './credit/origin-events.ts';
+import type { Renewals } from './credit/renewals.ts';
+import { hostRenewalsApp } from './credit/renewals-api.ts';
 import type { Database } from './environment.ts';
 import { invalidField, Problem } from './problem.ts';
 
@@ -17,6 +19,7 @@ export interface OperatorParts {
   passwordReset: PasswordReset;
   disputes: Disputes;
   events: OriginEvents;
+  renewals: Renewals;
   operatorKey: string;
   /** Business time, ms. */
   now(): number;
@@ -204,6 +207,7 @@ export function operatorApp(parts: OperatorParts): Hono {
     return c.json({ granted, balanceUsd: formatUsd(await ledger.available(account)) }, granted ? 201 : 200);
   });
 
+  app.route('/renewals', hostRenewalsApp(parts.renewals));
   app.get('/disputes', async (c) => c.json({ disputes: await parts.disputes.list() }));
   app.post('/disputes/refuse', async (c) => {
     const { accountId, requestId, note } = await body(c.req.raw);

@@ -13,6 +13,7 @@ import { Disputes } from './credit/disputes.ts';
 import { Ledger } from './credit/ledger.ts';
 import { OriginEvents } from './credit/origin-events.ts';
 import { Purchases } from './credit/purchases.ts';
+import { Renewals } from './credit/renewals.ts';
 import { businessNow, type Database, type Env, payUrl } from './environment.ts';
 import { ABANDONED_MS, Calls } from './gateway/calls.ts';
 import { CreditChallenges } from './gateway/credit-challenge.ts';
@@ -44,6 +45,8 @@ export interface Platform {
   ledger: Ledger;
   payments: Payments;
   purchases: Purchases;
+  /** Of deployments of the host. */
+  renewals: Renewals;
   welcome: Welcome;
   confirmation: Confirmation;
   passwordReset: PasswordReset;
@@ -93,6 +96,18 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
   });
   const topUp = (account: string) =>
     waitUntil(topUps.run(account).then((told) => (told > 0 ? deliverEvents() : undefined)));
+  const disputes = new Disputes(db, ledger, now);
+  const renewals = new Renewals({
+    db,
+    ledger,
+    disputes,
+    events,
+    now,
+    short(account) {
+      topUp(account);
+      deliverEvents();
+    },
+  });
   const challenges = new CreditChallenges(env.PAY_SECRET, new URL(payUrl(env)).hostname);
   return {
     env,
@@ -118,7 +133,7 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
       issuer: payUrl(env),
       verificationUri: `${env.PAGES_URL}/device`,
     }),
-    disputes: new Disputes(db, ledger, now),
+    disputes,
     gateway: new Gateway({
       db,
       accounts,
@@ -135,6 +150,7 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
       topUp,
     }),
     purchases,
+    renewals,
     waitUntil,
     webhooks,
     deliverEvents,

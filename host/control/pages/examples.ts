@@ -29,6 +29,11 @@ export const EXAMPLES: Record<string, Example> = {
     body: { until: '2027-10-31T00:00:00Z' },
   },
   'GET /_admin/renew/:slug/auto': { group: 'Deployments', command: 'turnpike renew hello --auto' },
+  'PUT /_admin/renew/:slug/auto': {
+    group: 'Deployments',
+    command: 'turnpike account renew hello',
+    body: { credit: 'rnw_…' },
+  },
   'DELETE /_admin/renew/:slug/auto': { group: 'Deployments', command: 'turnpike renew hello --no-auto' },
   'PUT /_admin/code/:slug': {
     group: 'Deployments',

@@ -3,6 +3,7 @@
  */
 import path from 'node:path';
 import { Backups } from '../../backup/backups.ts';
+import { builtinApis } from '../../control/api/operator/builtin-apis.ts';
 import { createApp } from '../../control/app.ts';
 import { AutoRenewer } from '../../control/auto-renewer.ts';
 import { bareAnswers } from '../../control/bare-answers.ts';
@@ -14,6 +15,7 @@ import { handshakes } from '../../control/handshakes.ts';
 import { Lifecycle } from '../../control/lifecycle.ts';
 import { urlOf } from '../../control/pages/problem.ts';
 import { paidByCookie } from '../../control/payment-cookie.ts';
+import { renewalCredit } from '../../control/renewal-credit.ts';
 import { endpointTable } from '../../control/routes.ts';
 import { tenantPaymentPages } from '../../control/tenant-payment-page.ts';
 import { tenantRequest, tenantSocket } from '../../control/tenant-requests.ts';
@@ -179,6 +181,10 @@ const controlDeps = service({
   },
   start({ stores, network, tenantData, codeStore, assetStore, instanceClient, timedWork, ...values }): ControlDeps {
     const { deployments, secrets, domains, usage, blocks } = stores;
+    const { builtins, config, publicUrl } = values;
+    const enabled = builtins.filter(({ name }) => config.builtinTenants.enabled.includes(name));
+    const { forward } = instanceClient;
+    const apis = builtinApis(enabled, { deployments, secrets, forward, publicUrl });
     return {
       ...values,
       deployments,
@@ -189,6 +195,7 @@ const controlDeps = service({
       blocks,
       assets: assetStore,
       codeStore,
+      renewalCredit: renewalCredit(enabled, apis),
       askSystem: instanceClient.askSystem,
       storageUsage: tenantData.usage,
       severalNodes: stores.cluster !== undefined,

@@ -6,6 +6,8 @@ import { MOST } from '../catalog.ts';
 import type { Disputes } from '../credit/disputes.ts';
 import type { Ledger } from '../credit/ledger.ts';
 import { noAccount } from '../credit/purchases.ts';
+import type { Renewals } from '../credit/renewals.ts';
+import { accountRenewalsApp } from '../credit/renewals-api.ts';
 import { type Statement, statement, statementCsv } from '../credit/statement.ts';
 import type { Database } from '../environment.ts';
 import { noticesApp, webhooksApp } from '../notices/api.ts';
@@ -28,6 +30,7 @@ export interface MeParts {
   device: DeviceFlow;
   disputes: Disputes;
   webhooks: Webhooks;
+  renewals: Renewals;
   topUps: AutoTopUp;
   /** Tops up who is low, after the answer. */
   topUp(account: string): void;
@@ -107,6 +110,7 @@ export function meApp(parts: MeParts): Hono {
   };
   app.route('/webhooks', webhooksApp({ ...notices, deliver }));
   app.route('/notices', noticesApp({ ...notices, deliver }));
+  app.route('/renewals', accountRenewalsApp({ ...notices, renewals: parts.renewals }));
   app.route('/auto-topup', autoTopUpApp({ ...notices, topUps: parts.topUps, topUp: parts.topUp }));
   app.post('/claim', async (c) => {
     const account = uncapped(await mine(c));

@@ -131,10 +131,13 @@ export class Ledger {
     ];
   }
 
-  /** Takes credit at once. A refusal leaves the key unused. */
-  async charge(movement: Movement): Promise<ChargeOutcome> {
+  /**
+   * Takes credit at once. A refusal leaves the key unused.
+   * @param together statements of the same transaction
+   */
+  async charge(movement: Movement, together: Statement[] = []): Promise<ChargeOutcome> {
     const { id, statements } = this.#charge(movement);
-    return this.#run(movement, 'charge', id, statements);
+    return this.#run(movement, 'charge', id, [...together, ...statements]);
   }
 
   /**

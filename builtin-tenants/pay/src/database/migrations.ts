@@ -5,6 +5,7 @@
 import { AGENTS } from './agents.ts';
 import { MANDATES } from './mandates.ts';
 import { NOTICES } from './notices.ts';
+import { RENEWALS } from './renewals.ts';
 
 /** Amounts are micro-USD; times are ms since the Unix epoch. */
 export const MIGRATIONS: { name: string; statements: string[] }[] = [
@@ -321,4 +322,5 @@ export const MIGRATIONS: { name: string; statements: string[] }[] = [
   { name: '0009_notices', statements: NOTICES },
   { name: '0010_mandates', statements: MANDATES },
   { name: '0011_agents', statements: AGENTS },
+  { name: '0012_renewals', statements: RENEWALS },
 ];

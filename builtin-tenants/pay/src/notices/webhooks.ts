@@ -22,7 +22,13 @@ const MOST_URL = 2_000;
 const KEEP_EVENTS_MS = 30 * 86_400_000;
 const MOST_LISTED = 50;
 
-export type EventType = 'balance_low' | 'account_suspended' | 'account_resumed' | 'topup_failed' | 'test';
+export type EventType =
+  | 'balance_low'
+  | 'account_suspended'
+  | 'account_resumed'
+  | 'topup_failed'
+  | 'renewal_failed'
+  | 'test';
 
 export interface WebhookView {
   id: string;

@@ -17,6 +17,7 @@ import { newId } from '../accounts/tokens.ts';
 import type { Welcome } from '../accounts/welcome.ts';
 import type { Ledger } from '../credit/ledger.ts';
 import { monthAt, monthStatement, readMonth } from '../credit/month.ts';
+import type { Renewals } from '../credit/renewals.ts';
 import { statement, statementCsv } from '../credit/statement.ts';
 import type { Database } from '../environment.ts';
 import type { OwnCall } from '../gateway/gateway.ts';
@@ -29,6 +30,7 @@ import { dashboardPage } from './dashboard.ts';
 import { askResetPage, codePage, confirmPage, decidedPage, messagePage, newPasswordPage, signPage } from './forms.ts';
 import { type Frame, PAGE_HEADERS } from './layout.ts';
 import { monthPage } from './month.ts';
+import { renewalRoutes } from './renewals.ts';
 import { pick, signedIn } from './signed-in.ts';
 import { type Visitor, Visitors } from './visitor.ts';
 import { readWatches, watchBody, watchesPage } from './watches.ts';
@@ -52,6 +54,7 @@ export interface PagesParts {
   watches: WatchService;
   webhooks: Webhooks;
   topUps: AutoTopUp;
+  renewals: Renewals;
   mandateUrl: string;
   /** Sends what is due, after the answer. */
   deliver(): void;
@@ -350,6 +353,7 @@ export function pagesApp(parts: PagesParts): Hono {
       { at: month.month.from, kind: 'opening', amount: opening },
     ]);
   });
+  renewalRoutes(app, { accounts, renewals: parts.renewals, visitors, frameOf });
   webhookRoutes(app, { db, accounts, webhooks: parts.webhooks, visitors, frameOf, deliver: parts.deliver });
   app.post('/dashboard/auto-topup/end', async (c) => {
     const { human } = await signedIn(visitors, c);

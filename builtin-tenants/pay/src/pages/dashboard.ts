@@ -47,7 +47,7 @@ export function dashboardPage(frame: Frame, facts: DashboardFacts) {
 </section>`
   }
 ${accountChoice(accounts, account, '/dashboard')}
-<p class="row"><a class="button quiet small" href="/dashboard/watches?account=${account.id}">Watches</a><a class="button quiet small" href="/dashboard/month?account=${account.id}">Monthly statement</a><a class="button quiet small" href="/dashboard/webhooks?account=${account.id}">Webhooks</a></p>
+<p class="row"><a class="button quiet small" href="/dashboard/watches?account=${account.id}">Watches</a><a class="button quiet small" href="/dashboard/month?account=${account.id}">Monthly statement</a><a class="button quiet small" href="/dashboard/webhooks?account=${account.id}">Webhooks</a><a class="button quiet small" href="/dashboard/renewals?account=${account.id}">Renewals</a></p>
 ${facts.topped ? html`<p class="note good" role="status">Paid: the credit is yours. It is on the statement below.</p>` : ''}
 ${facts.confirms ? confirmSection(visitor) : ''}
 <section class="card">

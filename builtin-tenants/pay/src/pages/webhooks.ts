@@ -39,6 +39,7 @@ const TYPES: Record<EventView['type'], string> = {
   account_suspended: 'Suspended',
   account_resumed: 'Resumed',
   topup_failed: 'Top-up failed',
+  renewal_failed: 'Renewal failed',
   test: 'Test',
 };
 const STATES: Record<EventView['delivery'], string> = {

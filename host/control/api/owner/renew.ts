@@ -40,16 +40,28 @@ export function renewal(deps: ControlDeps, deployment: Pick<Deployment, 'slug'>,
   };
 }
 
+/**
+ * One more term for what was paid. Idempotent by payment.
+ * @throws Problem gone | conflict
+ */
+export async function renewFor(
+  { config, clock, deployments, routes, logs, scheduleChanged }: ControlDeps,
+  { tenant, expected }: { tenant: string; expected?: number },
+  payment: string,
+): Promise<Deployment> {
+  const term = config.slugs.termDays * DAY_MS;
+  const renewed = await deployments.terms.renew(tenant, payment, term, clock.now(), expected);
+  await routes.push(renewed.slug);
+  scheduleChanged();
+  await logs.append(tenant, { kind: 'platform', event: 'renewed', text: `runs until ${iso(renewed.expiresAt)}` });
+  return renewed;
+}
+
 export function renewEndpoint(deps: ControlDeps): Endpoint {
-  const { config, clock, deployments, payments, routes, logs } = deps;
+  const { config, payments } = deps;
 
   payments.registerCompletion(OPERATION, async (prepared: Json, payment) => {
-    const { tenant, expected } = prepared as { tenant: string; expected?: number };
-    const term = config.slugs.termDays * DAY_MS;
-    const renewed = await deployments.terms.renew(tenant, payment.id, term, clock.now(), expected);
-    await routes.push(renewed.slug);
-    deps.scheduleChanged();
-    await logs.append(tenant, { kind: 'platform', event: 'renewed', text: `runs until ${iso(renewed.expiresAt)}` });
+    const renewed = await renewFor(deps, prepared as { tenant: string; expected?: number }, payment.id);
     return {
       status: 200,
       headers: { 'content-type': 'application/json; charset=utf-8' },

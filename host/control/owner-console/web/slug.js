@@ -136,13 +136,31 @@ async function overview({ about, deployment, stores, slug, path, signal, reload 
 /** Browser wallets cannot sign what Tempo's keychain takes, so that the command begins it; anybody here may end it. */
 function autoRenewal(auto, slug, reload) {
   if (!auto)
-    return h(
-      'p',
-      { class: 'soft' },
-      'It can renew by itself before each expiry: with the wallet that owns it, run ',
-      code(`turnpike renew ${slug} --auto`),
-      '.',
-    );
+    return [
+      h(
+        'p',
+        { class: 'soft' },
+        'It can renew by itself before each expiry: with the wallet that owns it, run ',
+        code(`turnpike renew ${slug} --auto`),
+        '; or from prepaid credit, by a token that the page of your account makes.',
+      ),
+      form(
+        {},
+        [
+          field(
+            'Token of the account',
+            h('input', { type: 'password', name: 'credit', required: true, autocomplete: 'off', spellcheck: 'false' }),
+            'It begins with rnw_.',
+          ),
+        ],
+        'Renew from credit',
+        async ({ credit }) => {
+          await send('PUT', `/_admin/renew/${slug}/auto`, { credit: credit.trim() });
+          await reload();
+          return 'It renews from credit from now on.';
+        },
+      ),
+    ];
   const end = button('Renew by hand', undefined, async () => {
     await send('DELETE', `/_admin/renew/${slug}/auto`);
     await reload();
@@ -150,8 +168,10 @@ function autoRenewal(auto, slug, reload) {
   });
   return [
     facts([
-      ['Renews by itself until', when(auto.until)],
-      ['Each time', `${auto.amountUsd} USD, by `, code(auto.wallet)],
+      auto.until ? ['Renews by itself until', when(auto.until)] : ['Renews by itself', 'until it is ended'],
+      auto.wallet
+        ? ['Each time', `${auto.amountUsd} USD, by `, code(auto.wallet)]
+        : ['Each time', `at most ${auto.amountUsd} USD, from the credit of `, code(auto.account)],
       auto.lastFailure && ['The last attempt failed', auto.lastFailure],
     ]),
     h('p', { class: 'row' }, end),
