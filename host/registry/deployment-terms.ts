@@ -41,9 +41,9 @@ export class DeploymentTerms {
   ): Promise<Deployment> {
     return await this.#memory.transaction(async (tx) => {
       const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
-      if (!row || row.state === 'decommissioned') throw new Problem('gone', 'This deployment was decommissioned.');
       const [done] = await tx.select().from(renewals).where(eq(renewals.paymentId, paymentId));
-      if (done) return row;
+      if (row && done) return row;
+      if (!row || row.state === 'decommissioned') throw new Problem('gone', 'This deployment was decommissioned.');
       if (expected !== undefined && row.expiresAt !== expected)
         throw new Problem('conflict', 'This deployment was renewed meanwhile.');
       const expiresAt = Math.max(now, row.expiresAt) + termMs;
