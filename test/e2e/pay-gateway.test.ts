@@ -678,6 +678,24 @@ test('a charge is disputed, and given back once, out of what the service has ear
   expect(await ledgerIsSound(rig)).toBe(true);
 });
 
+test('a dispute of what was given back, before it or in the same moment, is none that is open', async () => {
+  const account = await funded('1.00');
+  for (const atOnce of [false, true, true, true]) {
+    const paid = await payFromCredit(`${rig.pay}/deals/v1/deals`, account);
+    const requestId = paid.headers.get('x-request-id') ?? '';
+    const refund = operator(rig, 'POST', '/refunds', { accountId: account.id, requestId, note: 'sorry' });
+    if (!atOnce) await refund;
+    const body = JSON.stringify({ requestId, reason: 'it was empty' });
+    const dispute = fetch(`${rig.pay}/me/disputes`, { method: 'POST', headers: bearer(account), body });
+    expect([(await refund).status, (await dispute).status]).toEqual([201, 204]);
+  }
+  const listed = await (await fetch(`${rig.pay}/me/disputes`, { headers: bearer(account) })).json();
+  expect((listed as { disputes: { state: string }[] }).disputes.map(({ state }) => state)).toEqual(
+    Array(4).fill('refunded'),
+  );
+  expect(await balanceOf(rig, account)).toBe(1_000_000);
+});
+
 describe('answers', () => {
   test('are streamed: the first part arrives while the origin still writes', async () => {
     const account = await funded('1.00');

@@ -39,7 +39,10 @@ export class Disputes {
     this.#now = now;
   }
 
-  /** The same charge again changes nothing. @throws Problem invalid_field, not_found */
+  /**
+   * The same charge again changes nothing; one that was given back, also in the same moment, is decided already.
+   * @throws Problem invalid_field, not_found
+   */
   async open(account: string, input: { requestId?: unknown; reason?: unknown }): Promise<void> {
     const { requestId, reason } = input;
     if (typeof requestId !== 'string') throw invalidField('/requestId', 'the id of a request is expected');
@@ -48,7 +51,9 @@ export class Disputes {
     const charge = await this.#charge(account, requestId);
     await this.#db
       .prepare(
-        `INSERT INTO disputes (charge, account, request_id, reason, state, created_at) VALUES (?, ?, ?, ?, 'open', ?)
+        `INSERT INTO disputes (charge, account, request_id, reason, created_at, state, note, decided_at)
+         SELECT ?1, ?2, ?3, ?4, ?5, iif(r.id IS NULL, 'open', 'refunded'), r.memo, r.at
+         FROM (SELECT 1) LEFT JOIN ledger_transactions r ON r.key = 'refund:' || ?1 WHERE true
          ON CONFLICT DO NOTHING`,
       )
       .bind(charge.id, account, requestId, reason.trim(), this.#now())
