@@ -20,17 +20,10 @@ import type { Presented, Rail } from '../method.ts';
 import { assertSignerMayPay } from './access-key.ts';
 import { mppOf, readMpp } from './credential.ts';
 import { type MppOffer, mppOffer } from './offer.ts';
+import { assertSendable, type SignedTransaction } from './sendable.ts';
 
 /** Time left before a transaction expires in which a settlement is still begun, ms. */
 const SETTLE_MARGIN_MS = 4_000;
-
-/** What `Transaction.deserialize` finds in a signed one. */
-interface SignedTransaction {
-  /** Recovered from the signature. */
-  from?: Hex;
-  /** Seconds since 1970. */
-  validBefore?: number;
-}
 
 /** @returns ms since the Unix epoch */
 function validUntil({ validBefore }: SignedTransaction): number {
@@ -164,6 +157,7 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
       };
       // Nodes call the simulation of an expired one an internal error, and the client asks again for a second.
       assertInTime();
+      await assertSendable(client, transaction, challengeExpires);
       try {
         await method.validate?.({ credential, request: credential.challenge.request } as never);
       } catch (error) {
