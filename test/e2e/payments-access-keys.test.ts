@@ -25,6 +25,7 @@ beforeEach(async () => {
 afterEach(() => rig.close());
 
 const walletKey = (index: number): Hex => network.wallets?.[index]?.privateKey ?? '0x';
+const seconds = () => Math.floor(Date.now() / 1000);
 const walletOf = (index: number) => privateKeyToAccount(walletKey(index)).address;
 
 /** The wallet lets a key spend so much. @param seconds until the key ends */
@@ -89,6 +90,20 @@ test('a key that was revoked, one that nobody has authorized, and one of another
     ]);
   }
   expect(rig.calls).toHaveLength(1);
+});
+
+test('a key that ends while the handler works: the work is given up in time', async () => {
+  const key = Account.fromSecp256k1(generatePrivateKey(), { access: walletOf(2) });
+  const ends = seconds() + 10;
+  await authorize(2, key, 1_000_000n, 10);
+  rig.handler = async (_request, signal) => {
+    while (!signal.aborted && seconds() <= ends) await new Promise((resolve) => setTimeout(resolve, 50));
+    return new Response('secret', { headers: { 'content-length': '6' } });
+  };
+  expect((await payer(key)(`${rig.url}/report`)).status).toBe(504);
+  expect(seconds()).toBeLessThan(ends);
+  await until(async () => (await rig.payments.ledger.open()).length === 0);
+  expect(await balance(network, 'tempo', rig.deployment.payTo ?? '0x')).toBe(0n);
 });
 
 test('a public key alone is no signature: nobody is named as the payer who has signed nothing', async () => {
