@@ -147,17 +147,24 @@ test('nothing is done for a payment that it does not take, whatever keeps it fro
   expect(await usdc(paying.address)).toBe(before - PRICE);
 });
 
-test('what it refuses to settle is neither charged nor answered, and may be paid again', async () => {
-  await start();
+test('what it refuses to settle, and this host finds good, may be sent yet: it is found on the chain', async () => {
+  await start(1_000);
   const paying = client(2);
   const before = await usdc(paying.address);
-  await fault('settle', 'refuse');
-  const answer = await paying.fetch(`${rig.url}/a`);
-  expect([answer.status, await answer.text()]).toEqual([402, expect.stringContaining('invalid_exact_evm_signature')]);
-  expect(await states()).toEqual(['released']);
-  await fault('settle', 'none');
+  await fault('settle', 'late');
+  expect((await paying.fetch(`${rig.url}/a`)).status).toBe(503);
+  await until(async () => (await usdc(payTo)) === PRICE);
+  await until(async () => (await states()).every((state) => state === 'answered'), 20_000);
   expect((await again(paying.sent.signature)).status).toBe(200);
-  expect(await usdc(paying.address)).toBe(before - PRICE);
+  // One that is not sent is asked for again.
+  await fault('settle', 'refuse');
+  expect((await paying.fetch(`${rig.url}/a`)).status).toBe(503);
+  expect(await states()).toEqual(['answered', 'settling']);
+  await fault('settle', 'none');
+  await until(async () => (await states()).every((state) => state === 'answered'), 20_000);
+  expect((await again(paying.sent.signature)).status).toBe(200);
+  expect([rig.calls.length, await usdc(paying.address)]).toEqual([2, before - 2n * PRICE]);
+  await reconciled();
 });
 
 test('a settlement that happened is found on the chain, whatever becomes of its answer', async () => {

@@ -22,7 +22,8 @@ export interface Settings {
 
 /**
  * What a call does. Before the work: `hang`, `error`, `busy`, `refuse`, `poor`, `fail`, `lie`, `garbage`, `huge`, `redirect`,
- * `unauthorized`. After it: `lost` (the connection breaks), `silent` (no answer), `pending`, `denied` (says that it failed).
+ * `unauthorized`. After it: `lost` (the connection breaks), `silent` (no answer), `pending`, `denied` (says that it failed),
+ * `late` (says that the signature is wrong, and then settles).
  * `<kind> of <wallet>` is for the payments of one wallet.
  */
 export interface Fault {
@@ -42,6 +43,8 @@ facilitator.register(network, new UptoEvmScheme(signer));
 
 const faults = new Map<string, string>();
 const asked: { path: string; headers: Record<string, unknown>; body: unknown }[] = [];
+/** Longer than the host looks at the chain after an answer. */
+const LATE_MS = 500;
 const INVALID = 'invalid_exact_evm_signature';
 const never = new Promise<never>(() => {});
 
@@ -92,6 +95,10 @@ async function answer(
       return c.json({ success: true, x: 'x'.repeat(4_000_000) });
     case 'redirect':
       return c.redirect('/asked', 307);
+  }
+  if (fault === 'late') {
+    setTimeout(() => void work([body.paymentPayload, body.paymentRequirements]), LATE_MS);
+    return c.json({ ...failed, errorReason: INVALID });
   }
   const done = await work([body.paymentPayload, body.paymentRequirements]);
   switch (fault) {

@@ -152,14 +152,22 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
         return { status: 'unknown', reason: 'the network did not confirm in time' };
       const found = await lookUp(chain, presented.payload, payment, amount);
       if (found) return found;
-      // The facilitator calls that failed, too; but the node may have taken the transaction.
-      if (elsewhere ? !elsewhere.isRefusal : asked.isOpen)
+      // The facilitator calls that failed, too; but the node may have taken the transaction. One elsewhere that refuses
+      // what this host finds good may have sent it, or send it yet.
+      if (elsewhere ? !elsewhere.isRefusal || (await isGood(payload, required)) : asked.isOpen)
         return { status: 'unknown', reason: 'the network did not say whether it took the payment' };
       return { status: 'failed', reason: reason(result.errorReason) };
     } catch (error) {
       const found = await lookUp(chain, presented.payload, payment, amount);
       return found ?? { status: 'unknown', reason: reason(error instanceof Error ? error.name : undefined) };
     }
+  }
+
+  async function isGood(payload: PaymentPayload, required: PaymentRequirements): Promise<boolean> {
+    return facilitator.verify(payload, required).then(
+      ({ isValid }) => isValid,
+      () => true,
+    );
   }
 
   /** What was settled elsewhere, as the chain has it: whoever says so may know of it before this host's node, or lie. */
