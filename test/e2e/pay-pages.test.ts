@@ -196,6 +196,28 @@ test('a person sees the mandate that a program signed, what was drawn on it, and
   expect(complaints).toEqual([]);
 });
 
+test('a person lets a deployment renew from credit, and ends it', async () => {
+  await page.goto(`${rig.pages}/sign-up`);
+  await signUp('fay@example.test');
+  await page.getByRole('link', { name: 'Renewals' }).click();
+  await page.getByLabel('Deployment').fill('Hello world');
+  await page.getByLabel(/At most USD/).fill('0.25');
+  await page.getByRole('button', { name: 'Let it renew' }).click();
+  await expect.poll(() => page.getByRole('alert').textContent()).toContain('the name of a deployment is expected');
+  await page.getByLabel('Deployment').fill('hello');
+  await page.getByLabel(/At most USD/).fill('0.25');
+  await page.getByRole('button', { name: 'Let it renew' }).click();
+  await expect.poll(() => page.locator('#token').textContent()).toMatch(/^rnw_[\w-]{43}$/);
+  await page.setViewportSize({ width: 390, height: 900 });
+  expect(await violations(page)).toEqual([]);
+  expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(390);
+  await picture('renewals');
+  await page.getByRole('button', { name: 'End it now' }).click();
+  await expect.poll(() => page.locator('main').textContent()).toContain('None.');
+  complaints = complaints.filter((text) => !text.includes('status of 400'));
+  expect(complaints).toEqual([]);
+});
+
 test('a person takes an agent’s account over and switches to it', async () => {
   const agent = await anonymous(rig);
   await give(rig, agent, '2.50');

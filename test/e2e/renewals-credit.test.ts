@@ -86,12 +86,16 @@ test('both sides agree: the account by a token, the owner by giving it to the ho
 
 test('credit that is short is told, and takes nothing; with credit it renews, once', async () => {
   const before = await expiry();
+  const url = 'https://receiver.example.test/hooks';
+  await fetch(`${host.url}/pay/me/webhooks`, { method: 'POST', headers: payer(), body: JSON.stringify({ url }) });
   await nearlyExpired();
   await until(async () => (await auto())?.lastFailure, 20_000);
   expect(await auto()).toMatchObject({ lastFailure: 'the credit does not cover the price' });
   expect(await me('/renewals')).toMatchObject({
     renewals: [{ slug: 'another' }, { slug: SLUG, mostUsd: '0.25', lastFailure: 'funds' }],
   });
+  const { events } = (await me('/webhooks/events')) as { events: { type: string }[] };
+  expect(events.map(({ type }) => type)).toEqual(['renewal_failed']);
   expect([await expiry(), await credit()]).toEqual([before, 0]);
   await grant('1.00');
   // Agreed to anew, it is tried at once.
