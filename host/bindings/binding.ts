@@ -25,6 +25,8 @@ export interface Binding {
   limits?(config: Config): Record<string, number>;
   /** Whether these settings lead to the deployment itself: nothing serves them. */
   within?(settings: Readonly<Record<string, unknown>>): boolean;
+  /** On several nodes it is an object of the deployment's own workerd, and nothing else serves it. */
+  objectOfNodes?: true;
   /** What its settings lead to, where that is not a store named by `id`: equal ones share a socket. */
   idOf?(settings: Readonly<Record<string, unknown>>): string;
   /** The handler does not find it in env: the host uses it. */
@@ -57,12 +59,16 @@ export interface Binding {
 export interface WrittenBinding {
   /** In env. */
   name: string;
+  /** Of its store. */
+  id: string;
   /** Of the socket that it leads to, where something serves it. */
   service: string;
   /** As its schema has checked them. */
   settings: Readonly<Record<string, unknown>>;
   /** Where it names one. */
   connectionString?: string | undefined;
+  /** The host is one of several nodes. */
+  isClustered: boolean;
   version: {
     /** A UUID. */
     id: string;

@@ -112,10 +112,13 @@ function allBindings(set: BindingSet): Bound[] {
 }
 
 /** Those that something serves, without those that lead to the same store as another. */
-export function distinctServices(bound: Iterable<Bound>): Bound[] {
+export function distinctServices(bound: Iterable<Bound>, isClustered: boolean): Bound[] {
   const served = [...bound].filter(
-    ({ binding: { store, server, connectionSecret, within, isServed }, settings }) =>
-      (store || server || connectionSecret) && !within?.(settings) && (isServed?.(settings) ?? true),
+    ({ binding: { store, server, connectionSecret, within, isServed, objectOfNodes }, settings }) =>
+      (store || server || connectionSecret) &&
+      !within?.(settings) &&
+      !(isClustered && objectOfNodes) &&
+      (isServed?.(settings) ?? true),
   );
   return [...new Map(served.map((one) => [one.service, one])).values()];
 }
@@ -148,7 +151,8 @@ export function bindingLimits(config: Config): Record<string, number> {
 /** The servers of all bindings that have one, by key. */
 export async function openBindingServers(host: ServerHost): Promise<BindingServers> {
   const servers = new Map<string, BindingServer>();
-  for (const { key, server } of BINDINGS) {
+  for (const { key, server, objectOfNodes } of BINDINGS) {
+    if (host.isClustered && objectOfNodes) continue;
     const made = (await server?.())?.(host);
     if (made) servers.set(key, made);
   }

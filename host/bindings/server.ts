@@ -9,6 +9,8 @@ import type { ServiceDirectory } from './services/directory.ts';
 /** What a running host gives to the servers. */
 export interface ServerHost {
   config: Config;
+  /** It is one of several nodes. */
+  isClustered: boolean;
   tenantsFolder: string;
   /** Files that are made anew at every start. */
   runFolder: string;

@@ -57,7 +57,7 @@ export function checkPayTo({ payTo }: DeploymentSettings, { hostWallets }: Pick<
 
 /** What keeps data, and of that what has it in the folder of one node. */
 const KEEPS_DATA = ['kv', 'd1', 'r2', 'durableObjects', 'queues', 'workflows', 'analytics'];
-const ON_ONE_NODE = ['d1', 'analytics'];
+const ON_ONE_NODE = ['analytics'];
 
 /** Whether a binding has data behind it. */
 export function keepsData(bindings: BindingSet): boolean {

@@ -6,6 +6,7 @@
 import { connect, type Server, type Socket } from 'node:net';
 import path from 'node:path';
 import { type Duplex, pipeline } from 'node:stream';
+import { objectProgram } from '../bindings/d1/object-program.ts';
 import { type Credentials, credentialsOf, peerKeyOf } from '../bindings/objects-bucket/credentials.ts';
 import type { BucketTenant } from '../bindings/objects-bucket/gateway.ts';
 import { listenInside } from '../sandbox/inside-listener.ts';
@@ -52,6 +53,18 @@ export interface MemberConfig {
   bucket: string;
   listen: string;
   advertise: string;
+  /** Databases of D1: source of the worker that keeps them, and what each may grow to. */
+  databases: { source: string; mostBytes: number };
+  /** All but databases are in memory. */
+  isPreview: boolean;
+}
+
+/** What of a deployment an instance has in the cluster. */
+export interface MemberPart {
+  /** Of all objects together. */
+  quotaBytes: number;
+  databaseBytes: number;
+  isPreview: boolean;
 }
 
 export const PEERS_SOCKET = 'peers.sock';
@@ -83,7 +96,7 @@ export class ClusterMember {
     cluster: ObjectsCluster,
     tenant: TenantId,
     number: number,
-    quotaBytes: number,
+    { quotaBytes, databaseBytes, isPreview }: MemberPart,
     { process, listenFolder }: Pick<PrewarmedSandbox, 'process' | 'listenFolder'>,
   ): Promise<ClusterMember> {
     const id = { tenant, node: cluster.node, member: (number % MOST_MEMBERS) + 1 };
@@ -95,6 +108,8 @@ export class ClusterMember {
       bucket: `${LOOPBACK}:${OUTSIDE_PORT}`,
       listen: `${LOOPBACK}:${OWN_PORT}`,
       advertise: `${addressOf(id)}:${OUTSIDE_PORT}`,
+      databases: { source: await objectProgram(), mostBytes: databaseBytes },
+      isPreview,
     };
     const server = await listenInside(process, OUTSIDE_PORT);
     const member = new ClusterMember(id, config, path.join(listenFolder, PEERS_SOCKET), server);

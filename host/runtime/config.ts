@@ -60,19 +60,21 @@ export function encodeConfig(
   v8Flags: string[] = memoryFlags(heapMb),
 ): Uint8Array {
   const bindings = boundBindings(spec.bindings);
-  const services = distinctServices(bindings);
+  const away = paths.away === true;
+  const isClustered = away || paths.member !== undefined;
+  const services = distinctServices(bindings, isClustered);
   const message = new Message();
   const config = message.initRoot(Config);
 
   const { assets } = spec;
   const caches = usesCaches(spec.bundle);
-  const objects = objectsOf(spec.bindings);
+  const objects = objectsOf(spec.bindings, isClustered);
   const consumers = services.filter(({ binding }) => binding === tails);
   const list = config.initServices(
     3 +
       services.length +
       (assets ? 1 : 0) +
-      (objects && paths.away ? awayServices(objects) : objectServices(objects, paths.objects)) +
+      (objects && away ? awayServices(objects) : objectServices(objects, paths.objects)) +
       (consumers.length > 0 ? 1 : 0) +
       (paths.member ? 1 : 0) +
       (caches ? 1 : 0),
@@ -85,10 +87,10 @@ export function encodeConfig(
   const flags = worker.initCompatibilityFlags(spec.compatibilityFlags.length);
   for (const [index, flag] of spec.compatibilityFlags.entries()) flags.set(index, flag);
   const opensSockets = usesSockets(spec.bundle.modules);
-  const away = paths.away === true;
-  writeBindings(spec, bindings, opensSockets, away, (length) => worker.initBindings(length));
+  const state = { away, isClustered };
+  writeBindings(spec, bindings, opensSockets, state, (length) => worker.initBindings(length));
 
-  writeSystem(list.get(1), ownedBindings(spec.bindings), away);
+  writeSystem(list.get(1), ownedBindings(spec.bindings), state);
   // Requests name the whole URL wherever both ends are ours (style `proxy`): workerd neither takes it apart nor copies it.
   // It defines a service `internet` by itself where there is none, and reads all certificates of the system for it: ours
   // takes its name, which is also every worker's default for fetch() and connect().
@@ -114,8 +116,8 @@ export function encodeConfig(
   }
 
   let next = 3 + services.length + (assets ? 1 : 0);
-  if (objects && paths.away) writeAway(objects, () => list.get(next++));
-  else if (objects) writeObjects(objects, worker, paths.objects, paths.member !== undefined, () => list.get(next++));
+  if (objects && away) writeAway(objects, () => list.get(next++));
+  else if (objects) writeObjects(objects, worker, paths.objects, paths.member, () => list.get(next++));
 
   if (consumers.length > 0) {
     const targets = writeOwn(list.get(next++), TAIL_SERVICE, TAIL_WORKER).initBindings(consumers.length);
@@ -214,11 +216,17 @@ function writeModules(target: List<Worker_Module>, modules: CodeModule[]): void 
   }
 }
 
+/** Whether what has state is a cluster's, and whether that cannot be reached. */
+interface ObjectsState {
+  away: boolean;
+  isClustered: boolean;
+}
+
 function writeBindings(
   { secrets, vars, assets, tenant, revision, deployedAt = 0 }: InstanceSpec,
   bindings: Bound[],
   opensSockets: boolean,
-  away: boolean,
+  { away, isClustered }: ObjectsState,
   init: (length: number) => List<Worker_Binding>,
 ): void {
   const version = { id: versionId(tenant, revision), at: deployedAt };
@@ -250,7 +258,7 @@ function writeBindings(
       target.setName(bound.name);
       const secret = binding.connectionSecret?.(bound.name);
       const connectionString = secret === undefined ? undefined : secrets[secret];
-      binding.workerd.write(target, { ...bound, connectionString, version });
+      binding.workerd.write(target, { ...bound, connectionString, isClustered, version });
       if (away && binding === durableObjects) pointAway(target);
     });
   }
@@ -276,11 +284,11 @@ function writeOwn(service: Service, name: string, source: string): Worker {
   return worker;
 }
 
-function writeSystem(service: Service, data: Bound[], away: boolean): void {
+function writeSystem(service: Service, data: Bound[], { away, isClustered }: ObjectsState): void {
   const worker = writeOwn(service, 'system', SYSTEM_WORKER);
   const writers = data.flatMap(({ binding, ...bound }) => {
     const { key, workerd } = binding;
-    const written = { ...bound, version: { id: '', at: 0 } };
+    const written = { ...bound, isClustered, version: { id: '', at: 0 } };
     const { writeControl } = workerd;
     return [
       (target: Worker_Binding) => {

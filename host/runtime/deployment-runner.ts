@@ -155,7 +155,7 @@ export class DeploymentRunner {
   /** Starts another instance in place of one with objects: the cluster's bucket is away, or back. */
   async followBucket(): Promise<void> {
     const spec = this.#current?.instance.spec;
-    if (spec && this.preview === undefined && objectsOf(spec.bindings)) await this.activate(true);
+    if (spec && this.#objects.isKept(spec)) await this.activate(true);
   }
 
   /**
@@ -357,7 +357,7 @@ export class DeploymentRunner {
         generation,
         prewarmed,
         member: member?.config,
-        away: this.#options.members !== undefined && this.preview === undefined && !member,
+        away: this.#options.members !== undefined && !member && this.#objects.isKept(spec),
         heapMb: config.heapMb,
         startTimeoutMs: config.startTimeoutMs,
         onLog: (entry) => this.#log(entry),
@@ -387,7 +387,7 @@ export class DeploymentRunner {
     const { members } = this.#options;
     if (!members || prewarmed.inside.objects === undefined) return undefined;
     try {
-      return await members.join(spec.tenant, generation, this.#objects.quota(spec.limits), prewarmed);
+      return await members.join(spec.tenant, generation, this.#objects.part(spec), prewarmed);
     } catch (error) {
       prewarmed.process.kill();
       await prewarmed.process.ended;
@@ -425,7 +425,7 @@ export class DeploymentRunner {
   expectUpdate(): void {
     const services = this.#shared?.current;
     const bindings = this.#current?.instance.spec.bindings;
-    if (!services || !bindings || objectsOf(bindings)) return;
+    if (!services || !bindings || objectsOf(bindings, this.#options.members !== undefined)) return;
     services.next.prepare(() => this.#beside(services, this.#options.nextGeneration(), { uid: services.uid }));
   }
 

@@ -4,7 +4,7 @@ import { connect } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Logger } from 'pino';
 import type { TenantId } from '../shared/contracts.ts';
-import { ClusterMember, type MemberId, type ObjectsCluster } from './cluster-member.ts';
+import { ClusterMember, type MemberId, type MemberPart, type ObjectsCluster } from './cluster-member.ts';
 import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
 
 /** A path at which nobody listens. */
@@ -37,10 +37,10 @@ export class Members {
   async join(
     tenant: TenantId,
     number: number,
-    quotaBytes: number,
+    part: MemberPart,
     sandbox: Pick<PrewarmedSandbox, 'process' | 'listenFolder'>,
   ): Promise<ClusterMember> {
-    const member = await ClusterMember.join(this.#cluster, tenant, this.#first + number, quotaBytes, sandbox);
+    const member = await ClusterMember.join(this.#cluster, tenant, this.#first + number, part, sandbox);
     const key = keyOf(member.id);
     this.#members.set(key, member);
     void sandbox.process.exited.then(() => {

@@ -2,6 +2,8 @@
  * What stands in for a deployment's objects, queues and workflows while the cluster's bucket is away: whoever calls them
  * hears that they cannot be reached, and all other code goes on. An instance that is a member of the cluster would end.
  */
+import { DATABASES_SERVICE } from '../bindings/d1/binding.ts';
+import { MESSAGES } from '../bindings/d1/failure.ts';
 import type { Objects } from '../bindings/durable-objects/classes.ts';
 import { QUEUES_SERVICE } from '../bindings/queues/binding.ts';
 import { WORKFLOW_API, WORKFLOWS_SERVICE } from '../bindings/workflows/binding.ts';
@@ -25,10 +27,12 @@ export class WorkflowControl extends Entry {}
 export class ${WORKFLOW_API} extends Entry {}
 export default { fetch() { throw why(); } };
 `;
+/** The error of D1's API. */
+const DATABASES = `export default { fetch: () => Response.json(${JSON.stringify({ success: false, error: MESSAGES.unreachable })}) };`;
 
 /** How many services {@link writeAway} needs. */
 export function awayServices(objects: Objects): number {
-  return 1 + Number(objects.queues) + Number(objects.workflows.length > 0);
+  return 1 + Number(objects.queues) + Number(objects.workflows.length > 0) + Number(objects.databases > 0);
 }
 
 /** @param next the next service that nobody has filled in */
@@ -37,6 +41,7 @@ export function writeAway(objects: Objects, next: () => Service): void {
     AWAY_SERVICE,
     ...(objects.queues ? [QUEUES_SERVICE] : []),
     ...(objects.workflows.length > 0 ? [WORKFLOWS_SERVICE] : []),
+    ...(objects.databases > 0 ? [DATABASES_SERVICE] : []),
   ];
   for (const name of names) {
     const service = next();
@@ -44,7 +49,7 @@ export function writeAway(objects: Objects, next: () => Service): void {
     const worker = service.initWorker();
     const module = worker.initModules(1).get(0);
     module.setName(`${name}.js`);
-    module.setEsModule(SOURCE);
+    module.setEsModule(name === DATABASES_SERVICE ? DATABASES : SOURCE);
     worker.setCompatibilityDate(SYSTEM_COMPATIBILITY_DATE);
     if (name !== AWAY_SERVICE) continue;
     const space = worker.initDurableObjectNamespaces(1).get(0);

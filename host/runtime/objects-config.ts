@@ -3,6 +3,7 @@
  * in for queues and workflows. What their configuration has to be is written at the top of their modules, which are in
  * workerd's binary (`strings workerd | grep -A40 'bundled = "/workerd/queues.js"'`, 1.20261117.1).
  */
+import { DATABASES_SERVICE } from '../bindings/d1/binding.ts';
 import type { Objects } from '../bindings/durable-objects/classes.ts';
 import { REGION } from '../bindings/objects-bucket/credentials.ts';
 import { BUCKET } from '../bindings/objects-bucket/request.ts';
@@ -28,10 +29,11 @@ const STOP_MS = 4_000;
 
 /** The disk of the objects. */
 const DISK_SERVICE = 'objects';
-/** Where queues keep their messages and what they are told, and workflows their lists. No class of a tenant can have these ids. */
+/** Where queues keep their messages and what they are told, workflows their lists, and databases of D1. No class of a tenant can have these ids. */
 const QUEUES_ID = '-queues';
 const QUEUE_STATES_ID = '-queue-states';
 const INSTANCES_ID = '-workflow-instances';
+const DATABASES_ID = '-databases';
 
 /** Ids of all classes with objects, those of workers of ours and of workerd's own among them. */
 export function classIdsOf({ classes, queues, workflows }: Objects): string[] {
@@ -45,20 +47,22 @@ export function classIdsOf({ classes, queues, workflows }: Objects): string[] {
 
 /** How many services {@link writeObjects} needs. */
 export function objectServices(objects: Objects | undefined, disk: string | undefined): number {
-  return objects ? Number(disk !== undefined) + Number(objects.queues) + Number(objects.workflows.length > 0) : 0;
+  if (!objects) return 0;
+  const { queues, workflows, databases } = objects;
+  return Number(disk !== undefined) + Number(queues) + Number(workflows.length > 0) + Number(databases > 0);
 }
 
 /**
  * @param main the tenant's worker
  * @param disk folder of the objects; without one they are in memory
- * @param clustered it is a copy of what the cluster has
+ * @param member set where it is a copy of what the cluster has
  * @param next the next service that nobody has filled in
  */
 export function writeObjects(
   objects: Objects,
   main: Worker,
   disk: string | undefined,
-  clustered: boolean,
+  member: MemberConfig | undefined,
   next: () => Service,
 ): void {
   if (disk !== undefined) {
@@ -75,13 +79,16 @@ export function writeObjects(
     target.setUniqueKey(id);
     target.setEnableSql(sql);
   }
+  const inMemory = disk === undefined || member?.isPreview === true;
   const keep = (worker: Worker): void => {
-    if (disk === undefined) worker.getDurableObjectStorage().setInMemory();
+    if (inMemory) worker.getDurableObjectStorage().setInMemory();
     else worker.getDurableObjectStorage().setLocalDisk(DISK_SERVICE);
   };
   if (objects.classes.length > 0 || objects.workflows.length > 0) keep(main);
-  if (objects.queues) keep(writeQueues(next(), objects, clustered));
+  if (objects.queues) keep(writeQueues(next(), objects, member !== undefined && !inMemory));
   if (objects.workflows.length > 0) keep(writeWorkflows(next(), main, objects));
+  if (objects.databases > 0 && member)
+    writeDatabases(next(), member.databases).getDurableObjectStorage().setLocalDisk(DISK_SERVICE);
 }
 
 /** Makes the instance a member of its tenant's cluster. */
@@ -155,6 +162,22 @@ function writeQueues(service: Service, { consumers }: Objects, clustered: boolea
   bindings.get(2).initService().setName('main');
   bindings.get(4).setName('CLUSTERED');
   bindings.get(4).setJson(JSON.stringify(clustered));
+  return worker;
+}
+
+/** They are no worker of workerd's own: our object is smaller than what would be around `/workerd/d1.js`. */
+function writeDatabases(service: Service, { source, mostBytes }: MemberConfig['databases']): Worker {
+  service.setName(DATABASES_SERVICE);
+  const worker = service.initWorker();
+  const module = worker.initModules(1).get(0);
+  module.setName(`${DATABASES_SERVICE}.js`);
+  module.setEsModule(source);
+  worker.setCompatibilityDate(SYSTEM_COMPATIBILITY_DATE);
+  worker.initCompatibilityFlags(1).set(0, 'nodejs_compat');
+  const bindings = worker.initBindings(2);
+  writeClass(worker.initDurableObjectNamespaces(1).get(0), bindings.get(0), 'DATABASES', 'Database', DATABASES_ID);
+  bindings.get(1).setName('MOST_BYTES');
+  bindings.get(1).setJson(JSON.stringify(mostBytes));
   return worker;
 }
 

@@ -76,7 +76,8 @@ export class Services {
   async open(spec: InstanceSpec): Promise<void> {
     this.#spec = spec;
     this.#caches ||= usesCaches(spec.bundle);
-    for (const bound of distinctServices(boundBindings(spec.bindings))) {
+    const isClustered = this.#options.dependencies.cluster !== undefined;
+    for (const bound of distinctServices(boundBindings(spec.bindings), isClustered)) {
       this.#prepare(bound);
       this.#bound.set(bound.service, bound);
     }

@@ -7,6 +7,7 @@ import { type Objects, objectsOf } from '../bindings/durable-objects/classes.ts'
 import { copiesFolder, objectsFolder } from '../bindings/durable-objects/folder.ts';
 import type { InstanceSpec, StorageQuotas, TenantId } from '../shared/contracts.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
+import type { MemberPart } from './cluster-member.ts';
 import type { ExitReason } from './contract.ts';
 import type { InstanceProcess } from './instance-process.ts';
 import { ObjectsDisk } from './objects-disk.ts';
@@ -76,7 +77,7 @@ export class SlugObjects {
     generation: number,
     leaving: Iterable<InstanceProcess>,
   ): Promise<PrewarmedSandboxOptions['objects']> {
-    const classes = this.#options.preview === undefined ? objectsOf(spec.bindings) : undefined;
+    const classes = this.#kept(spec.bindings);
     this.#disk = undefined;
     if (!classes || this.#options.away()) return undefined;
     if (this.#options.clustered) return await this.#openDisk(spec, classes, uid, generation);
@@ -85,9 +86,19 @@ export class SlugObjects {
     return await this.#openDisk(spec, classes, uid);
   }
 
-  /** Bytes of all objects together. */
-  quota(limits: InstanceSpec['limits']): number {
-    return limitsOf('storage', limits).durableObjectBytes ?? this.#options.storeQuotas.durableObjectBytes ?? 0;
+  /** What it has in the cluster. */
+  part({ bindings, limits }: InstanceSpec): MemberPart {
+    const { databases = 0 } = this.#kept(bindings) ?? {};
+    return {
+      quotaBytes: this.#quota(bindings, limits),
+      databaseBytes: Math.floor(this.#limit('sqlBytes', limits) / Math.max(1, databases)),
+      isPreview: this.#options.preview !== undefined,
+    };
+  }
+
+  /** Whether the instance has anything but in its memory. */
+  isKept({ bindings }: InstanceSpec): boolean {
+    return this.#kept(bindings) !== undefined;
   }
 
   /** Looks at the disk. @param now ms of `performance.now()` @returns whether the instance did anything since the last look */
@@ -106,8 +117,25 @@ export class SlugObjects {
     onAtRest({ slug, tenant, folder: objectsFolder(tenantsFolder, tenant) });
   }
 
+  /** All but databases of a preview are in its memory. */
+  #kept(bindings: InstanceSpec['bindings']): Objects | undefined {
+    const { preview, clustered } = this.#options;
+    const found = objectsOf(bindings, clustered);
+    return preview === undefined || (found?.databases ?? 0) > 0 ? found : undefined;
+  }
+
+  /** Bytes of all objects together, databases among them. */
+  #quota(bindings: InstanceSpec['bindings'], limits: InstanceSpec['limits']): number {
+    const isWithDatabases = (this.#kept(bindings)?.databases ?? 0) > 0;
+    return this.#limit('durableObjectBytes', limits) + (isWithDatabases ? this.#limit('sqlBytes', limits) : 0);
+  }
+
+  #limit(name: 'durableObjectBytes' | 'sqlBytes', limits: InstanceSpec['limits']): number {
+    return limitsOf('storage', limits)[name] ?? this.#options.storeQuotas[name] ?? 0;
+  }
+
   async #openDisk(
-    { tenant, limits }: InstanceSpec,
+    { tenant, bindings, limits }: InstanceSpec,
     classes: Objects,
     uid: number | undefined,
     generation?: number,
@@ -118,7 +146,7 @@ export class SlugObjects {
     if (copies !== undefined) rmSync(copies, { recursive: true, force: true });
     const disk = new ObjectsDisk({
       folder: copies ?? objectsFolder(tenantsFolder, tenant),
-      quota: this.quota(limits),
+      quota: this.#quota(bindings, limits),
       onExceeded: (detail) => {
         if (this.#disk === disk) onExceeded(detail);
       },

@@ -1,23 +1,11 @@
 /** The D1 suites in a real handler in a real workerd: on a file, on a libSQL server, and on Miniflare as the reference. */
 
-import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { fileURLToPath, pathToFileURL } from 'node:url';
 import { Miniflare } from 'miniflare';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ensureNamespace, removeNamespace } from '../../host/bindings/d1/namespaces.ts';
 import { bundleHandler, SqlRig, SqlServer, sqlProgram } from './d1-rig.ts';
-
-type Case = unknown | [unknown, Record<string, string>];
-const fixtures = fileURLToPath(new URL('../fixtures/bindings/', import.meta.url));
-const load = async (file: string, name: string): Promise<Record<string, Case>> =>
-  (await import(pathToFileURL(join(fixtures, file)).href))[name];
-const cases = { ...(await load('d1-cases.js', 'd1Cases')), ...(await load('d1-drizzle.js', 'drizzleCases')) };
-
-const namesFor = (backend: string): string[] =>
-  Object.entries(cases)
-    .filter(([, entry]) => !(Array.isArray(entry) && backend in entry[1]))
-    .map(([name]) => name);
+import { d1CaseNames } from './support/d1-cases.ts';
 
 const program = await sqlProgram();
 const handler = await bundleHandler();
@@ -30,7 +18,7 @@ describe('DB on a file', () => {
   });
   afterAll(() => rig.stop());
 
-  test.each(namesFor('file'))('%s', async (name) => {
+  test.each(d1CaseNames('file'))('%s', async (name) => {
     expect(await rig.runCase(name)).toBe('ok');
   });
 
@@ -78,7 +66,7 @@ describe('DB on a libSQL server', () => {
     await server.stop();
   });
 
-  test.each(namesFor('server'))('%s', async (name) => {
+  test.each(d1CaseNames('server'))('%s', async (name) => {
     expect(await rig.runCase(name)).toBe('ok');
   });
 
@@ -178,7 +166,7 @@ describe('the same expectations on Miniflare', () => {
   });
   afterAll(() => reference.dispose());
 
-  test.each(namesFor('miniflare'))('%s', async (name) => {
+  test.each(d1CaseNames('miniflare'))('%s', async (name) => {
     expect(await (await fetch(new URL(`/case/${encodeURIComponent(name)}`, origin))).text()).toBe('ok');
   });
 });

@@ -2,24 +2,14 @@
  * Objects and queues of one slug on two nodes, each a process of its own with its sandboxes: counters through both, kill -9
  * of a node and of an instance, SIGTERM, a partition, a bucket that is away. CLUSTER_ROUNDS takes more kills.
  */
-import { type ChildProcess, fork } from 'node:child_process';
-import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type CertifiedKey, certifyNode, createAuthority } from '../../host/peers/authority.ts';
-import { PostgresServer } from '../registry/support/postgres-server.ts';
+import { type ClusterNode, ClusterNodes, SLUG } from './support/cluster-nodes.ts';
 import { postgresPrograms } from './support/databases.ts';
-import type { NodeInit, NodeOrder } from './support/objects-node.ts';
+import type { NodeOrder } from './support/objects-node.ts';
 
-const PROGRAM = fileURLToPath(new URL('support/objects-node.ts', import.meta.url));
 const ROUNDS = Number(process.env.CLUSTER_ROUNDS ?? 1);
 /** Within which another node has taken over. ms */
 const TAKEN_OVER_MS = 25_000;
-/** Longest wait for one answer, ms. */
-const PATIENCE_MS = 40_000;
 
 const CODE = `
 import { DurableObject } from 'cloudflare:workers';
@@ -59,7 +49,7 @@ export default {
 
 const DEPLOY: NodeOrder = {
   do: 'deploy',
-  slug: 'count',
+  slug: SLUG,
   code: CODE,
   deployment: {
     tenant: 't1',
@@ -70,106 +60,8 @@ const DEPLOY: NodeOrder = {
   },
 };
 
-class ClusterNode {
-  readonly #child: ChildProcess;
-  #orders = 0;
-  port = 0;
-  peers = 0;
-  folder = '';
-  /** The last answer that was none. */
-  refusal = '';
-
-  constructor(child: ChildProcess) {
-    this.#child = child;
-  }
-
-  static async start(init: NodeInit): Promise<ClusterNode> {
-    const child = fork(PROGRAM, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
-    const node = new ClusterNode(child);
-    const ready = once(child, 'message');
-    child.send(init);
-    const [{ answer }] = (await ready) as [{ answer: { port: number; peers: number; folder: string } }];
-    return Object.assign(node, answer);
-  }
-
-  async order(order: NodeOrder): Promise<unknown> {
-    const id = ++this.#orders;
-    return await new Promise((resolve, reject) => {
-      const hear = (message: { id: number; answer?: { error?: string } }): void => {
-        if (message.id !== id) return;
-        this.#child.off('message', hear);
-        if (message.answer?.error !== undefined) reject(new Error(message.answer.error));
-        else resolve(message.answer);
-      };
-      this.#child.on('message', hear);
-      this.#child.send({ ...order, id });
-    });
-  }
-
-  /** @returns undefined where there is no good answer */
-  async ask<T>(target: string, patienceMs = PATIENCE_MS): Promise<T | undefined> {
-    try {
-      const signal = AbortSignal.timeout(patienceMs);
-      const response = await fetch(`http://127.0.0.1:${this.port}/count${target}`, { signal });
-      const text = await response.text();
-      if (response.status !== 200) this.refusal = `${response.status} ${text.slice(0, 300)}`;
-      return response.status === 200 ? (JSON.parse(text) as T) : undefined;
-    } catch (error) {
-      this.refusal = String(error);
-      return undefined;
-    }
-  }
-
-  /** The node with all that runs on it. */
-  async kill(): Promise<void> {
-    const exit = once(this.#child, 'exit');
-    this.#child.kill('SIGKILL');
-    await exit;
-    rmSync(this.folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
-  }
-
-  async stop(): Promise<void> {
-    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
-    const exit = once(this.#child, 'exit');
-    await this.order({ do: 'stop' });
-    await exit;
-  }
-}
-
 describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
-  const folder = mkdtempSync(path.join(tmpdir(), 'oc-'));
-  let postgres: PostgresServer;
-  let url: string;
-  let authority: CertifiedKey;
-  const nodes = new Map<number, ClusterNode>();
-  let numbers = 0;
-
-  async function join(): Promise<ClusterNode> {
-    const number = ++numbers;
-    const own = await certifyNode(authority, number);
-    const node = await ClusterNode.start({
-      node: number,
-      postgres: url,
-      blobs: folder,
-      authority: authority.certificate,
-      own,
-    });
-    nodes.set(number, node);
-    await node.order(DEPLOY);
-    await tell();
-    return node;
-  }
-
-  /** Everybody learns where the others are. */
-  async function tell(): Promise<void> {
-    const ports = Object.fromEntries([...nodes].map(([number, { peers }]) => [number, peers]));
-    await Promise.all([...nodes.values()].map((node) => node.order({ do: 'peers', ports })));
-  }
-
-  async function leave(node: ClusterNode, how: 'kill' | 'stop'): Promise<void> {
-    for (const [number, known] of nodes) if (known === node) nodes.delete(number);
-    await node[how]();
-  }
+  let cluster: ClusterNodes;
 
   /** What was acknowledged of objects, however often the node was asked. */
   const acknowledged = new Map<string, string[]>();
@@ -203,17 +95,11 @@ describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
   let b: ClusterNode;
 
   beforeAll(async () => {
-    postgres = await PostgresServer.start();
-    url = postgres.create('objects');
-    authority = await createAuthority();
-    a = await join();
-    b = await join();
+    cluster = await ClusterNodes.start(DEPLOY);
+    a = await cluster.join();
+    b = await cluster.join();
   });
-  afterAll(async () => {
-    for (const node of nodes.values()) await node.stop();
-    await postgres.stop();
-    rmSync(folder, { recursive: true });
-  });
+  afterAll(() => cluster.stop());
 
   test('both nodes write the same objects, one after the other', async () => {
     const turns = Array.from({ length: 60 }, (_, i) => add(i % 2 ? a : b, `o${i % 3}`));
@@ -233,7 +119,7 @@ describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
 
   test('an instance that is killed is replaced at once: its lease ends with it', async () => {
     await add(a, 'killed');
-    const pid = Number(await a.order({ do: 'pid', slug: 'count' }));
+    const pid = Number(await a.order({ do: 'pid', slug: SLUG }));
     process.kill(pid, 'SIGKILL');
     const ms = await takenOver(b, 'killed');
     console.info(`killed instance: taken over after ${Math.round(ms)} ms`);
@@ -250,10 +136,10 @@ describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
       while (going) for (const node of [a, b]) if (!(await add(node, 'updated'))) failed.push(node.refusal);
       return failed;
     })();
-    const before = await a.order({ do: 'pid', slug: 'count' });
+    const before = await a.order({ do: 'pid', slug: SLUG });
     await a.order(DEPLOY);
-    await a.order({ do: 'activate', slug: 'count' });
-    expect(await a.order({ do: 'pid', slug: 'count' })).not.toBe(before);
+    await a.order({ do: 'activate', slug: SLUG });
+    expect(await a.order({ do: 'pid', slug: SLUG })).not.toBe(before);
     await add(a, 'updated');
     going = false;
     // workerd does not repeat what may have run: here each node has one call at a time.
@@ -293,23 +179,23 @@ describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
 
   test('an alarm rings though no instance runs', async () => {
     expect(await a.ask('/wake?o=alarmed&v=9000')).toBe('set');
-    await Promise.all([a, b].map((node) => node.order({ do: 'end', slug: 'count' })));
+    await Promise.all([a, b].map((node) => node.order({ do: 'end', slug: SLUG })));
     await expect
-      .poll(() => Promise.all([a, b].map((node) => node.order({ do: 'state', slug: 'count' }))))
+      .poll(() => Promise.all([a, b].map((node) => node.order({ do: 'state', slug: SLUG }))))
       .toContain('warm');
     await expect.poll(() => b.ask<string[]>('/?o=alarmed')).toEqual(['rang']);
   });
 
   test('a node that is told to stop gives its objects to the other', async () => {
     await Promise.all(['s0', 's1', 's2'].map((object) => add(a, object)));
-    const stopping = leave(a, 'stop');
+    const stopping = cluster.leave(a, 'stop');
     const ms = await takenOver(b, 's0');
     console.info(`stopped node: taken over after ${Math.round(ms)} ms`);
     expect(ms).toBeLessThan(10_000);
     await stopping;
     await nothingLost(b);
     a = b;
-    b = await join();
+    b = await cluster.join();
   });
 
   test(`a node that is killed is taken over from, ${ROUNDS} times`, async () => {
@@ -320,7 +206,7 @@ describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
         while (going) await add(a, object, 5_000);
       });
       await expect.poll(() => acknowledged.get(objects[2] ?? '')?.length ?? 0).toBeGreaterThan(5);
-      const killed = leave(a, 'kill');
+      const killed = cluster.leave(a, 'kill');
       going = false;
       await Promise.all([killed, ...writing]);
       const ms = await takenOver(b, objects[0] ?? '');
@@ -329,7 +215,7 @@ describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
       expect(ms).toBeLessThan(TAKEN_OVER_MS);
       await nothingLost(b);
       a = b;
-      b = await join();
+      b = await cluster.join();
     }
   });
 });

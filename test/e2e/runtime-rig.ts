@@ -45,6 +45,7 @@ export interface Deployment {
   secrets?: Record<string, string>;
   compatibilityFlags?: string[];
   tenant?: string;
+  limits?: InstanceSpec['limits'];
 }
 
 const NONE = { kv: false, d1: false, r2: false, payments: false };
@@ -95,6 +96,7 @@ export class RuntimeRig {
       vars: {},
       secrets: deployment.secrets ?? {},
       bindings: { ...NONE, ...deployment.bindings },
+      ...(deployment.limits ? { limits: deployment.limits } : {}),
       crons: [],
       egressAllow: [],
     });
@@ -248,6 +250,7 @@ export class RuntimeRig {
       },
       servers: await openBindingServers({
         config: this.config,
+        isClustered: this.#options.cluster !== undefined,
         tenantsFolder: this.tenants,
         runFolder,
         sandbox,

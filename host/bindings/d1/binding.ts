@@ -2,6 +2,9 @@
 import { type Binding, storesOfItsOwn } from '../binding.ts';
 import { FOLDER } from './files.ts';
 
+/** Name of the service that keeps the databases of a deployment on several nodes. */
+export const DATABASES_SERVICE = 'databases';
+
 export const d1: Binding = {
   key: 'd1',
   env: 'DB',
@@ -11,6 +14,7 @@ export const d1: Binding = {
     'is not possible for d1: a database is one file in the sandbox of one deployment, and no other process may have it open. Keep it in one deployment, and let the others call that one, or share kv or r2',
   ),
   limits: ({ storage }) => ({ sqlBytes: storage.sqlBytes }),
+  objectOfNodes: true,
   server: async () => (await import('./server.ts')).d1Server,
   data: {
     folder: FOLDER,
@@ -22,12 +26,14 @@ export const d1: Binding = {
   },
   workerd: {
     wholeUrls: true,
-    write(binding, { service }) {
+    write(binding, { id, service, isClustered }) {
       const wrapped = binding.initWrapped();
       wrapped.setModuleName('cloudflare-internal:d1-api');
       const inner = wrapped.initInnerBindings(1).get(0);
       inner.setName('fetcher');
-      inner.initService().setName(service);
+      const target = inner.initService();
+      target.setName(isClustered ? DATABASES_SERVICE : service);
+      if (isClustered) target.getProps().setJson(JSON.stringify({ database: id }));
     },
   },
   unsupportedFlags: {

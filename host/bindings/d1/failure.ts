@@ -17,6 +17,7 @@ export const MESSAGES = {
   reset: 'D1 DB was reset by another query before this one was finished; it was not applied. Try again.',
   overloaded: 'D1 DB is overloaded. Too many requests queued.',
   unreachable: 'D1 DB is unreachable. Try again.',
+  lost: 'Network connection lost. A write may have been applied.',
   unavailable: 'D1 DB could not be started. Try again; if it persists, ask the operator to read the log.',
 } as const;
 

@@ -11,6 +11,7 @@ import { isNativeError, type Libsql, type NativeDatabase, type NativeStatement }
 import type { Parameter } from './parameters.ts';
 import { type Compiled, type Prepared, PreparedStatements } from './prepared.ts';
 import type { Query, StatementResult } from './protocol.ts';
+import { finishRow } from './rows.ts';
 
 /** A statement that took longer than this shares no transaction for a while, ms: others would wait for it. */
 const SLOW_MS = 20;
@@ -320,23 +321,6 @@ function hasNul(parameter: Parameter): boolean {
 /** One statement is a transaction by itself; a PRAGMA must not outlive its request, so it gets a real one. */
 function isOneStatement(prepared: Prepared): boolean {
   return prepared.statements.length === 1 && prepared.statements[0]?.kind !== 'pragma';
-}
-
-/** Makes a row fit for JSON in place (blobs to arrays of numbers) and answers about how long its text will be. */
-function finishRow(row: unknown[]): number {
-  let bytes = 2;
-  for (let index = 0; index < row.length; index++) {
-    const value = row[index];
-    if (typeof value === 'string') {
-      bytes += value.length + 3;
-    } else if (value instanceof Uint8Array) {
-      bytes += value.length * 4;
-      row[index] = Array.from(value);
-    } else {
-      bytes += 8;
-    }
-  }
-  return bytes;
 }
 
 function asFailure(error: unknown): unknown {

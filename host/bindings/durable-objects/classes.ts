@@ -34,10 +34,12 @@ export interface Objects {
   queues: boolean;
   consumers: Consumer[];
   workflows: Workflow[];
+  /** How many databases of D1 are objects, as they are on several nodes. */
+  databases: number;
 }
 
-/** @returns undefined where the deployment has nothing of the kind */
-export function objectsOf(set: BindingSet): Objects | undefined {
+/** @param isClustered the host is one of several nodes @returns undefined where the deployment has nothing of the kind */
+export function objectsOf(set: BindingSet, isClustered = false): Objects | undefined {
   const { classes, deleted } = objectClasses(settingsOf(set, 'durableObjects'));
   const queues = settingsOf(set, 'queues').filter((settings) => !isElsewhere(settings));
   const consumers = queues.flatMap(({ queue, consumer }) =>
@@ -47,8 +49,9 @@ export function objectsOf(set: BindingSet): Objects | undefined {
     ({ name, class: className }) => [String(name), String(className)] as const,
   );
   const workflows = [...new Map(flows)].map(([name, className]) => ({ name, className }));
-  const found = { classes, deleted, queues: queues.length > 0, consumers, workflows };
-  return classes.length + deleted.length + queues.length + workflows.length > 0 ? found : undefined;
+  const databases = isClustered ? databasesOf(set.d1) : 0;
+  const found = { classes, deleted, queues: queues.length > 0, consumers, workflows, databases };
+  return classes.length + deleted.length + queues.length + workflows.length + databases > 0 ? found : undefined;
 }
 
 /** Names of the classes that the code has to export. */
@@ -60,6 +63,12 @@ export function exportedClasses(set: BindingSet): string[] {
 function settingsOf(set: BindingSet, key: string): BindingSettings[] {
   const asked = set[key];
   return typeof asked === 'object' ? Object.values(asked) : [];
+}
+
+/** Two bindings may lead to one. */
+function databasesOf(asked: BindingSet[string] = false): number {
+  if (typeof asked === 'boolean') return Number(asked);
+  return new Set(Object.entries(asked).map(([name, { id = name }]) => id)).size;
 }
 
 function objectClasses(asked: BindingSettings[]): Pick<Objects, 'classes' | 'deleted'> {

@@ -67,6 +67,7 @@ export const bindingServers = service({
         return (await runtimeLater.promise).callQueue(slug, binding, call);
       },
       config,
+      isClustered: stores.cluster !== undefined,
       tenantsFolder: folders.tenants,
       runFolder: folders.run,
       sandbox,

@@ -1,0 +1,186 @@
+/**
+ * A database of a deployment on several nodes: an object of workerd's cluster mode. It answers what the SQL process of one
+ * box does, with the same guard, limits and messages, on the SQLite that workerd gives to an object. It runs inside
+ * workerd alone: object-program.ts makes one module of it.
+ */
+import { DurableObject, WorkerEntrypoint } from 'cloudflare:workers';
+import { Bookmarks } from './bookmark.ts';
+import { MESSAGES, resultTooBig, SqlFailure, sqliteMessage, tooManyRows } from './failure.ts';
+import { DEFAULT_LIMITS, MAX_REQUEST_BYTES } from './limits.ts';
+import { BOOKMARK_HEADER, failureText, parseQueries, resultsFormat, successText } from './protocol.ts';
+import { readStatements } from './reading.ts';
+import { finishRow } from './rows.ts';
+import { TOKEN } from './tokenizer.ts';
+
+const PATHS = ['/query', '/execute'];
+const { maxRows, maxResultBytes } = DEFAULT_LIMITS;
+const BEFORE_ROLLBACK = new Set(['raise (', 'insert or', 'update or', 'on conflict']);
+const DEFERS = ['pragma', 'defer_foreign_keys'];
+const PROBED = 'turnpike_probed';
+/** Without row ids: the last one is to stay as it is. */
+const PROBE = `
+CREATE TABLE ${PROBED}_parents (id INTEGER PRIMARY KEY);
+CREATE TABLE ${PROBED} (id INTEGER PRIMARY KEY REFERENCES ${PROBED}_parents DEFERRABLE INITIALLY DEFERRED) WITHOUT ROWID;
+INSERT INTO ${PROBED}_parents SELECT last_insert_rowid();
+INSERT INTO ${PROBED} SELECT last_insert_rowid();`;
+/** Undoes what a transaction did. */
+const UNDO = Symbol('undo');
+
+export default class extends WorkerEntrypoint {
+  async fetch(request) {
+    try {
+      return await this.env.DATABASES.getByName(this.ctx.props.database).fetch(request);
+    } catch (error) {
+      // Its node is gone, or it was reset: of a write nobody knows.
+      console.debug(`the object of a database: ${error}`);
+      return json(200, failureText(MESSAGES.lost));
+    }
+  }
+}
+
+export class Database extends DurableObject {
+  #bookmarks = new Bookmarks(0, Date.now);
+  /** Whether a constraint of the schema is checked at the end of a transaction; undefined: not looked for yet. */
+  #defers;
+
+  async fetch(request) {
+    const { pathname, search } = new URL(request.url);
+    if (request.method !== 'POST') return json(405, failureText('only POST'));
+    if (!PATHS.includes(pathname)) return json(404, failureText('Not found'));
+    if (Number(request.headers.get('content-length')) > MAX_REQUEST_BYTES)
+      return json(413, failureText(`the request exceeds ${MAX_REQUEST_BYTES} bytes`));
+    let queries;
+    try {
+      queries = parseQueries(await request.text());
+    } catch (error) {
+      return json(400, failureText(messageOf(error)));
+    }
+    try {
+      const text = successText(this.#run(queries), resultsFormat(search));
+      return json(200, text, request.headers.has(BOOKMARK_HEADER) ? this.#bookmarks.next() : undefined);
+    } catch (error) {
+      return json(200, failureText(messageOf(error)));
+    }
+  }
+
+  /** All or nothing. @throws SqlFailure, and Error with SQLite's message */
+  #run(queries) {
+    const work = queries.flatMap(workOf);
+    if (work.length === 0) throw new SqlFailure(MESSAGES.noStatements);
+    const room = { bytes: maxResultBytes };
+    const kinds = new Set(work.flatMap(({ statements }) => statements.map(({ kind }) => kind)));
+    if (kinds.size === 1 && kinds.has('read')) return work.map((query) => this.#query(query, room));
+    const { storage } = this.ctx;
+    const before = storage.sql.databaseSize;
+    try {
+      return storage.transactionSync(() => {
+        const results = work.map((query) => this.#query(query, room));
+        this.#checkDeferred(work);
+        const size = storage.sql.databaseSize;
+        if (size > before && size > this.env.MOST_BYTES) throw new SqlFailure(MESSAGES.full);
+        return results;
+      });
+    } finally {
+      if (kinds.has('schema')) this.#defers = undefined;
+    }
+  }
+
+  #query({ text, statements, parameters }, room) {
+    const { sql } = this.ctx.storage;
+    const size = sql.databaseSize;
+    const [changesBefore, rowIdBefore] = this.#counters();
+    const cursor = sql.exec(text, ...parameters);
+    const rows = [];
+    for (const row of cursor.raw()) {
+      for (const [index, value] of row.entries()) if (value instanceof ArrayBuffer) row[index] = new Uint8Array(value);
+      room.bytes -= finishRow(row);
+      if (room.bytes < 0) throw new SqlFailure(resultTooBig(maxResultBytes));
+      if (rows.push(row) > maxRows) throw new SqlFailure(tooManyRows(maxRows));
+    }
+    const { columnNames: columns, rowsRead, rowsWritten } = cursor;
+    const [changesAfter, lastRowId] = this.#counters();
+    const changes = changesAfter - changesBefore;
+    const sizeAfter = sql.databaseSize;
+    const redefines = statements.some(({ kind }) => kind === 'schema');
+    const changed = redefines || changes > 0 || lastRowId !== rowIdBefore || sizeAfter !== size;
+    // workerd's clock stands still meanwhile.
+    return { columns, rows, meta: { duration: 0, changes, lastRowId, changed, sizeAfter, rowsRead, rowsWritten } };
+  }
+
+  #counters() {
+    return this.ctx.storage.sql.exec('SELECT total_changes(), last_insert_rowid()').raw().next().value;
+  }
+
+  /**
+   * workerd commits later, and several requests at once: what only then turned out to break a constraint would reset the
+   * object, and take the writes of others along.
+   */
+  #checkDeferred(work) {
+    const { sql } = this.ctx.storage;
+    const asked = work.some(({ statements }) =>
+      statements.some(({ tokens }) => DEFERS.every((word) => tokens.some(({ text }) => text === word))),
+    );
+    this.#defers ??=
+      sql.exec("SELECT 1 FROM sqlite_schema WHERE instr(lower(sql), 'deferr') LIMIT 1").toArray().length > 0;
+    if (!asked && !this.#defers) return;
+    if (this.#violated())
+      throw new SqlFailure(sqliteMessage('FOREIGN KEY constraint failed', 'SQLITE_CONSTRAINT_FOREIGNKEY'));
+    // It would hold for the requests that are committed together with this one.
+    if (asked) sql.exec('PRAGMA defer_foreign_keys = OFF');
+  }
+
+  /**
+   * Whether the transaction could not be committed as it is now. SQLite counts what is broken and tells nobody, but a
+   * deletion looks for what it might have mended only while the count is not zero, which shows in the rows that it reads.
+   */
+  #violated() {
+    const { storage } = this.ctx;
+    let read;
+    try {
+      storage.transactionSync(() => {
+        storage.sql.exec(PROBE);
+        read = storage.sql.exec(`DELETE FROM ${PROBED}`).rowsRead;
+        throw UNDO;
+      });
+    } catch (error) {
+      if (error !== UNDO) throw error;
+    }
+    return read > 2;
+  }
+}
+
+/** Text without a statement (blank, comments) is skipped, as in D1, unless there is nothing else. */
+function workOf({ sql, parameters }) {
+  const { statements, parameters: takes } = readStatements(sql);
+  if (statements.length === 0) return [];
+  if (takes !== parameters.length) throw new SqlFailure(MESSAGES.bindings);
+  // SQLite would read half a character as three that mean nothing.
+  const values = parameters.map((value) => (typeof value === 'string' ? value.toWellFormed() : value));
+  return [{ text: textOf(sql, statements).toWellFormed(), statements, parameters: values }];
+}
+
+/**
+ * Up to the end of the last statement. What would roll back everything on a conflict aborts: for a request that is the
+ * same, and requests that workerd commits together with it are not its to roll back.
+ */
+function textOf(sql, statements) {
+  const tokens = statements.flatMap((statement) => statement.tokens);
+  let text = '';
+  let from = 0;
+  for (const [index, { kind, text: word, start, end }] of tokens.entries()) {
+    if (kind !== TOKEN.word || word !== 'rollback') continue;
+    if (!BEFORE_ROLLBACK.has(`${tokens[index - 2]?.text} ${tokens[index - 1]?.text}`)) continue;
+    text += `${sql.slice(from, start)}${'abort'.padEnd(word.length)}`;
+    from = end;
+  }
+  return text + sql.slice(from, tokens.at(-1).end);
+}
+
+function messageOf(error) {
+  return error instanceof SqlFailure ? error.message : String(error?.message ?? error);
+}
+
+function json(status, body, bookmark) {
+  const headers = { 'content-type': 'application/json', ...(bookmark && { [BOOKMARK_HEADER]: bookmark }) };
+  return new Response(body, { status, headers });
+}

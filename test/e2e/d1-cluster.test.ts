@@ -1,0 +1,166 @@
+/**
+ * D1 on two nodes, each a process of its own with its sandboxes: the suites through both, a bank whose node is killed, the
+ * quota, and a bucket that is away.
+ */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { bundleHandler } from './d1-rig.ts';
+import { type ClusterNode, ClusterNodes, SLUG } from './support/cluster-nodes.ts';
+import { d1CaseNames } from './support/d1-cases.ts';
+import { postgresPrograms } from './support/databases.ts';
+
+const QUOTA_BYTES = 20_000_000;
+const ACCOUNTS = 5;
+const BALANCE = 1_000;
+/** Of both nodes together. */
+const CALLERS = 4;
+/** Within which another node has taken over. ms */
+const TAKEN_OVER_MS = 25_000;
+
+interface Answer<Row = Record<string, unknown>> {
+  results: Row[];
+  meta: Record<string, unknown>;
+}
+
+describe.skipIf(!postgresPrograms())('D1 of a cluster', () => {
+  let cluster: ClusterNodes;
+  let a: ClusterNode;
+  let b: ClusterNode;
+
+  beforeAll(async () => {
+    cluster = await ClusterNodes.start({
+      do: 'deploy',
+      slug: SLUG,
+      code: await bundleHandler(),
+      deployment: { tenant: 't1', bindings: { d1: true }, limits: { 'storage.sqlBytes': QUOTA_BYTES } },
+    });
+    [a, b] = [await cluster.join(), await cluster.join()];
+  });
+  afterAll(() => cluster?.stop());
+
+  /** @throws Error with what the handler saw */
+  async function post<T>(node: ClusterNode, area: string, body: unknown): Promise<T> {
+    const answer = await node.fetch(`/${area}`, {
+      method: 'POST',
+      body: JSON.stringify(body),
+      signal: AbortSignal.timeout(40_000),
+    });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(text);
+    return JSON.parse(text) as T;
+  }
+  const query = <Row = Record<string, unknown>>(node: ClusterNode, sql: string, params: unknown[] = []) =>
+    post<Answer<Row>>(node, 'sql', { sql, params });
+
+  test('every case holds through either node, while the other serves the same database', async () => {
+    await query(a, 'CREATE TABLE beside (id INTEGER PRIMARY KEY)');
+    let isRunning = true;
+    let kept = 0;
+    const beside = (async () => {
+      for (; isRunning; kept++) await query(b, 'INSERT INTO beside VALUES (?)', [kept]);
+    })();
+    const failed: string[] = [];
+    for (const [index, name] of d1CaseNames('cluster').entries()) {
+      const answer = await (await (index % 2 ? a : b).fetch(`/case/${encodeURIComponent(name)}`)).text();
+      if (answer !== 'ok') failed.push(`${name}: ${answer}`);
+    }
+    isRunning = false;
+    await beside;
+    expect(failed).toEqual([]);
+    expect(kept).toBeGreaterThan(0);
+    expect((await query(a, 'SELECT count(*) AS n FROM beside')).results).toEqual([{ n: kept }]);
+  });
+
+  test('over its quota a database is read and emptied, and refuses to grow with the error of one box', async () => {
+    await query(a, 'CREATE TABLE filler (b)');
+    const fill = (node: ClusterNode) => query(node, 'INSERT INTO filler VALUES (zeroblob(4000000))');
+    await expect(
+      (async () => {
+        for (let at = 0; at < 6; at++) await fill(at % 2 ? a : b);
+      })(),
+    ).rejects.toThrow('D1_ERROR: Exceeded maximum DB size: SQLITE_FULL');
+    const { results, meta } = await query(b, 'SELECT count(*) AS n FROM filler');
+    expect(results).toEqual([{ n: 4 }]);
+    expect(meta.size_after).toBeLessThan(QUOTA_BYTES);
+    await query(a, 'DELETE FROM filler');
+    await fill(b);
+    await query(a, 'DROP TABLE filler');
+  });
+
+  test('a bank: no acknowledged transfer is lost, and the sum stays, though the node with the database is killed', async () => {
+    await post(a, 'batch', [
+      'CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL CHECK (balance >= 0))',
+      'CREATE TABLE transfers (id INTEGER PRIMARY KEY, payer INTEGER, payee INTEGER, amount INTEGER)',
+      ...Array.from({ length: ACCOUNTS }, (_, id) => `INSERT INTO accounts VALUES (${id}, ${BALANCE})`),
+    ]);
+    const acknowledged: number[] = [];
+    const refused: number[] = [];
+    let ids = 0;
+    let isRunning = true;
+    async function transfer(node: ClusterNode): Promise<boolean> {
+      const id = ++ids;
+      const payer = id % ACCOUNTS;
+      const payee = (id * 3 + 1) % ACCOUNTS;
+      const amount = 1 + ((id * 137) % 900);
+      try {
+        await post(node, 'batch', [
+          `INSERT INTO transfers VALUES (${id}, ${payer}, ${payee}, ${amount})`,
+          `UPDATE accounts SET balance = balance - ${amount} WHERE id = ${payer}`,
+          `UPDATE accounts SET balance = balance + ${amount} WHERE id = ${payee}`,
+        ]);
+        acknowledged.push(id);
+        return true;
+      } catch (error) {
+        if (String(error).includes('CHECK constraint failed')) refused.push(id);
+        return false;
+      }
+    }
+    const callers = Array.from({ length: CALLERS }, async (_, at) => {
+      while (isRunning) await transfer(at % 2 ? a : b);
+    });
+    await expect.poll(() => acknowledged.length).toBeGreaterThan(40);
+    // The database is where it was asked for first: at A.
+    await cluster.leave(a, 'kill');
+    const killedAt = performance.now();
+    a = b;
+    isRunning = false;
+    await Promise.all(callers);
+    while (!(await transfer(b)) && performance.now() - killedAt < TAKEN_OVER_MS) {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    const tookMs = performance.now() - killedAt;
+    const { results: kept } = await query<Record<'id' | 'payer' | 'payee' | 'amount', number>>(
+      b,
+      'SELECT * FROM transfers ORDER BY id',
+    );
+    const { results: accounts } = await query<{ id: number; balance: number }>(b, 'SELECT * FROM accounts ORDER BY id');
+    console.info(
+      `taken over after ${Math.round(tookMs)} ms; ${acknowledged.length} transfers acknowledged, ${kept.length} kept, ${refused.length} refused, ${ids} asked for`,
+    );
+    const known = new Set(kept.map(({ id }) => id));
+    expect(acknowledged.filter((id) => !known.has(id))).toEqual([]);
+    expect(refused.filter((id) => known.has(id))).toEqual([]);
+    expect(accounts.reduce((sum, { balance }) => sum + balance, 0)).toBe(ACCOUNTS * BALANCE);
+    const balances = Array.from({ length: ACCOUNTS }, () => BALANCE);
+    for (const { payer, payee, amount } of kept) {
+      balances[payer] = (balances[payer] ?? 0) - amount;
+      balances[payee] = (balances[payee] ?? 0) + amount;
+    }
+    expect(accounts.map(({ balance }) => balance)).toEqual(balances);
+    expect(tookMs).toBeLessThan(TAKEN_OVER_MS);
+    b = await cluster.join();
+  });
+
+  test('while the bucket is away, queries fail with an error of D1, all else is served, and nothing is lost', async () => {
+    await query(a, 'CREATE TABLE IF NOT EXISTS away (id INTEGER PRIMARY KEY)');
+    await query(b, 'INSERT INTO away VALUES (1)');
+    await Promise.all([a, b].map((node) => node.order({ do: 'bucket', away: true })));
+    await expect
+      .poll(() => query(a, 'SELECT 1').catch(String), { timeout: 20_000 })
+      .toMatch(/D1_ERROR: D1 DB is unreachable/);
+    for (const node of [a, b]) expect(await (await node.fetch('/other')).text()).toBe('hello');
+    await Promise.all([a, b].map((node) => node.order({ do: 'bucket', away: false })));
+    await expect
+      .poll(() => query(b, 'SELECT id FROM away').then(({ results }) => results, String), { timeout: TAKEN_OVER_MS })
+      .toEqual([{ id: 1 }]);
+  });
+});
