@@ -83,6 +83,10 @@ export class ClusterMember {
   readonly socket: string;
   readonly #server: Server;
   readonly #open = new Set<Socket>();
+  /** Calls from other nodes. */
+  readonly #calls = new Set<Socket>();
+  #asksBucket = false;
+  #seen = 0;
 
   private constructor(id: MemberId, config: MemberConfig, socket: string, server: Server) {
     this.id = id;
@@ -113,7 +117,10 @@ export class ClusterMember {
     };
     const server = await listenInside(process, OUTSIDE_PORT);
     const member = new ClusterMember(id, config, path.join(listenFolder, PEERS_SOCKET), server);
-    server.on('connection', (socket) => member.#serve(cluster, { tenant, credentials, quotaBytes }, socket));
+    const onWork = () => {
+      member.#asksBucket = true;
+    };
+    server.on('connection', (socket) => member.#serve(cluster, { tenant, credentials, quotaBytes, onWork }, socket));
     server.on('error', () => undefined);
     void process.exited.then(() => member.close());
     return member;
@@ -121,7 +128,19 @@ export class ClusterMember {
 
   /** Takes a connection from another node that is meant for this instance. */
   receive(stream: Duplex): void {
-    join(stream, connect(this.socket));
+    const call = connect(this.socket);
+    this.#calls.add(call);
+    call.once('close', () => this.#calls.delete(call));
+    join(stream, call);
+  }
+
+  /** Whether it has done anything since this was last asked, beside showing that it lives. */
+  hasWorked(): boolean {
+    const seen = [...this.#calls].reduce((sum, { bytesWritten }) => sum + bytesWritten, this.#calls.size);
+    const worked = this.#asksBucket || seen !== this.#seen;
+    this.#asksBucket = false;
+    this.#seen = seen;
+    return worked;
   }
 
   close(): void {

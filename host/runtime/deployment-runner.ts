@@ -356,7 +356,7 @@ export class DeploymentRunner {
         spec,
         generation,
         prewarmed,
-        member: member?.config,
+        member,
         away: this.#options.members !== undefined && !member && this.#objects.isKept(spec),
         heapMb: config.heapMb,
         startTimeoutMs: config.startTimeoutMs,

@@ -13,7 +13,7 @@ import type { InstanceSpec } from '../shared/contracts.ts';
 import { type Standing, setTenantPriority } from '../shared/priority.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Cgroup } from './cgroups.ts';
-import type { MemberConfig } from './cluster-member.ts';
+import type { ClusterMember } from './cluster-member.ts';
 import { encodeConfig, entrySockets } from './config.ts';
 import type { ExitReason } from './contract.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
@@ -29,7 +29,7 @@ export interface InstanceProcessOptions {
   /** The waiting process that is to become the instance; ended with it. */
   prewarmed: PrewarmedSandbox;
   /** Of the cluster of its tenant's objects. */
-  member?: MemberConfig | undefined;
+  member?: ClusterMember | undefined;
   /** That cluster cannot be reached. */
   away?: boolean | undefined;
   heapMb: number;
@@ -81,6 +81,7 @@ export class InstanceProcess {
   readonly #systemSocket: string;
   readonly #process: ConfinedProcess;
   readonly #cgroup: Cgroup | undefined;
+  readonly #member: ClusterMember | undefined;
   /** Set before the process is made to end; the first reason stands. */
   #reason: InstanceExit | undefined;
   #alive = true;
@@ -101,6 +102,7 @@ export class InstanceProcess {
     this.#listenFolder = folder;
     this.#process = process;
     this.#cgroup = options.prewarmed.cgroup;
+    this.#member = options.member;
     void process.exited.then(() => {
       this.#alive = false;
       this.leave();
@@ -123,7 +125,7 @@ export class InstanceProcess {
       const diagnostics = instance.#readOutput(options);
       options.onSpawned?.(instance);
       prewarmed.process.stdin.end(
-        encodeConfig(spec, { ...prewarmed.inside, member: options.member, away: options.away }, options.heapMb),
+        encodeConfig(spec, { ...prewarmed.inside, member: options.member?.config, away: options.away }, options.heapMb),
       );
       await instance.#listening(options.startTimeoutMs, diagnostics);
       return instance;
@@ -246,6 +248,8 @@ export class InstanceProcess {
 
   /** Whether it has done anything since this was last asked. */
   hasWorked(): boolean {
+    // Its process runs every second for its lease.
+    if (this.#member) return this.#member.hasWorked();
     const { pid } = this;
     const work = pid === undefined ? undefined : workOf(pid);
     const worked = work !== this.#work;

@@ -15,9 +15,8 @@ import { TOKEN } from './tokenizer.ts';
 const PATHS = ['/query', '/execute'];
 const { maxRows, maxResultBytes } = DEFAULT_LIMITS;
 const BEFORE_ROLLBACK = new Set(['raise (', 'insert or', 'update or', 'on conflict']);
-const DEFERS = ['pragma', 'defer_foreign_keys'];
 const PROBED = 'turnpike_probed';
-/** Without row ids: the last one is to stay as it is. */
+/** The last row id is to stay as it is. */
 const PROBE = `
 CREATE TABLE ${PROBED}_parents (id INTEGER PRIMARY KEY);
 CREATE TABLE ${PROBED} (id INTEGER PRIMARY KEY REFERENCES ${PROBED}_parents DEFERRABLE INITIALLY DEFERRED) WITHOUT ROWID;
@@ -30,9 +29,8 @@ export default class extends WorkerEntrypoint {
   async fetch(request) {
     try {
       return await this.env.DATABASES.getByName(this.ctx.props.database).fetch(request);
-    } catch (error) {
+    } catch {
       // Its node is gone, or it was reset: of a write nobody knows.
-      console.debug(`the object of a database: ${error}`);
       return json(200, failureText(MESSAGES.lost));
     }
   }
@@ -40,7 +38,7 @@ export default class extends WorkerEntrypoint {
 
 export class Database extends DurableObject {
   #bookmarks = new Bookmarks(0, Date.now);
-  /** Whether a constraint of the schema is checked at the end of a transaction; undefined: not looked for yet. */
+  /** What #mayDefer() found; undefined: the schema may be another one. */
   #defers;
 
   async fetch(request) {
@@ -72,15 +70,19 @@ export class Database extends DurableObject {
     if (kinds.size === 1 && kinds.has('read')) return work.map((query) => this.#query(query, room));
     const { storage } = this.ctx;
     const before = storage.sql.databaseSize;
+    const defers = work.some(isDeferring);
     try {
       return storage.transactionSync(() => {
         const results = work.map((query) => this.#query(query, room));
-        this.#checkDeferred(work);
+        if ((defers || this.#mayDefer()) && this.#isBroken())
+          throw new SqlFailure(sqliteMessage('FOREIGN KEY constraint failed', 'SQLITE_CONSTRAINT_FOREIGNKEY'));
         const size = storage.sql.databaseSize;
         if (size > before && size > this.env.MOST_BYTES) throw new SqlFailure(MESSAGES.full);
         return results;
       });
     } finally {
+      // It would hold for the requests that workerd commits together with this one. Nothing is broken here.
+      if (defers) storage.sql.exec('PRAGMA defer_foreign_keys = OFF');
       if (kinds.has('schema')) this.#defers = undefined;
     }
   }
@@ -111,29 +113,20 @@ export class Database extends DurableObject {
     return this.ctx.storage.sql.exec('SELECT total_changes(), last_insert_rowid()').raw().next().value;
   }
 
-  /**
-   * workerd commits later, and several requests at once: what only then turned out to break a constraint would reset the
-   * object, and take the writes of others along.
-   */
-  #checkDeferred(work) {
+  /** Whether the schema has constraints that SQLite checks with the commit. */
+  #mayDefer() {
     const { sql } = this.ctx.storage;
-    const asked = work.some(({ statements }) =>
-      statements.some(({ tokens }) => DEFERS.every((word) => tokens.some(({ text }) => text === word))),
-    );
     this.#defers ??=
       sql.exec("SELECT 1 FROM sqlite_schema WHERE instr(lower(sql), 'deferr') LIMIT 1").toArray().length > 0;
-    if (!asked && !this.#defers) return;
-    if (this.#violated())
-      throw new SqlFailure(sqliteMessage('FOREIGN KEY constraint failed', 'SQLITE_CONSTRAINT_FOREIGNKEY'));
-    // It would hold for the requests that are committed together with this one.
-    if (asked) sql.exec('PRAGMA defer_foreign_keys = OFF');
+    return this.#defers;
   }
 
   /**
-   * Whether the transaction could not be committed as it is now. SQLite counts what is broken and tells nobody, but a
-   * deletion looks for what it might have mended only while the count is not zero, which shows in the rows that it reads.
+   * Whether a constraint that is checked with the commit is broken. workerd commits later, and several requests at once:
+   * that would reset the object, and take the writes of others along. SQLite counts what is broken and tells nobody, but a
+   * deletion looks for what it might mend only while the count is not zero, which shows in the rows that it reads.
    */
-  #violated() {
+  #isBroken() {
     const { storage } = this.ctx;
     let read;
     try {
@@ -174,6 +167,13 @@ function textOf(sql, statements) {
     from = end;
   }
   return text + sql.slice(from, tokens.at(-1).end);
+}
+
+/** It puts off the check of foreign keys. */
+function isDeferring({ statements }) {
+  return statements.some(
+    ({ kind, tokens }) => kind === 'pragma' && tokens.some(({ text }) => text.toLowerCase() === 'defer_foreign_keys'),
+  );
 }
 
 function messageOf(error) {

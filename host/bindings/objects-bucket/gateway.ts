@@ -48,6 +48,8 @@ export interface BucketTenant {
   credentials: Credentials;
   /** Of all its objects together. */
   quotaBytes: number;
+  /** Told when something else is asked than what each instance asks every second for as long as it runs. */
+  onWork?(): void;
 }
 
 /** Where workerd (1.20261117.1) keeps the lease of each instance, and how many are looked at. */
@@ -183,6 +185,7 @@ export class BucketGateway {
       return refuse(request, response, DENIED);
     const call = readCall(of.tenant, method, target, headers);
     if ('status' in call) return refuse(request, response, call);
+    if (!isLease(call)) of.onWork?.();
     try {
       // A place is held while the database and the S3 work, not while somebody sends or reads slowly.
       const small =

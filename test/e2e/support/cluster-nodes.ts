@@ -106,7 +106,7 @@ export class ClusterNodes {
     return new ClusterNodes(deploy, await PostgresServer.start(), await createAuthority());
   }
 
-  async join(): Promise<ClusterNode> {
+  async join(runtime: NodeInit['runtime'] = {}): Promise<ClusterNode> {
     const number = ++this.#numbers;
     const own = await certifyNode(this.#authority, number);
     const node = await ClusterNode.start({
@@ -115,6 +115,7 @@ export class ClusterNodes {
       blobs: this.#folder,
       authority: this.#authority.certificate,
       own,
+      runtime,
     });
     this.#nodes.set(number, node);
     await node.order(this.#deploy);

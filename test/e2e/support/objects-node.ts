@@ -11,7 +11,7 @@ import type { CertifiedKey } from '../../../host/peers/authority.ts';
 import { PeerLinks } from '../../../host/peers/links.ts';
 import type { MemberId } from '../../../host/runtime/cluster-member.ts';
 import { pgPool } from '../../bindings/objects-bucket/support/pg-pool.ts';
-import { type Deployment, RuntimeRig } from '../runtime-rig.ts';
+import { type Deployment, type RigOptions, RuntimeRig } from '../runtime-rig.ts';
 
 export interface NodeInit {
   node: number;
@@ -20,6 +20,7 @@ export interface NodeInit {
   blobs: string;
   authority: string;
   own: CertifiedKey;
+  runtime?: RigOptions['runtime'];
 }
 
 export type NodeOrder =
@@ -60,6 +61,7 @@ async function begin(init: NodeInit): Promise<void> {
     },
   });
   const rig = await RuntimeRig.start({
+    ...(init.runtime ? { runtime: init.runtime } : {}),
     cluster: {
       node: init.node,
       secret: Buffer.alloc(32, 9),
