@@ -10,7 +10,7 @@ import { PeerLinks } from '../../host/peers/links.ts';
 import { keyFilesOfNodes } from '../../host/registry/key-file.ts';
 import { postgresClient } from '../../host/registry/postgres/client.ts';
 import { openPostgresRegistry } from '../../host/registry/postgres/index.ts';
-import { deploy, type Fetch, jsonPut, signInFetch, x402Fetch } from './support/callers.ts';
+import { deploy, type Fetch, jsonPost, jsonPut, signInFetch, x402Fetch } from './support/callers.ts';
 import { Cluster, clusterPrograms } from './support/cluster.ts';
 import { type TestHost, until } from './support/host.ts';
 
@@ -59,6 +59,17 @@ const QUEUE = `export default {
     for (const { body } of batch.messages) await env.STORE.put('got-' + body + '-' + crypto.randomUUID(), 'x');
   },
 };`;
+/** Notes of two databases. */
+const SQL = (name: string) => `export default {
+  async fetch(request, env) {
+    const { searchParams } = new URL(request.url);
+    const note = searchParams.get('note');
+    const DB = searchParams.has('log') ? env.LOG : env.DB;
+    if (note) await DB.prepare('INSERT INTO notes (note) VALUES (?)').bind(note).run();
+    const { results } = await DB.prepare('SELECT note FROM notes ORDER BY id').all();
+    return Response.json(['${name}', ...results.map(({ note }) => note)]);
+  },
+}`;
 const CALLERS = 4;
 const STRANGER = 200;
 const MESSAGES = 6;
@@ -155,9 +166,35 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
   });
 
   it('what is in the folder of one node is refused before it is paid, with the reason', async () => {
-    await expect(deploy(pay, cluster.url, { slug: 'refused', code: SITE, bindings: { d1: true } })).rejects.toThrow(
-      /keeps data on one node/,
-    );
+    await expect(
+      deploy(pay, cluster.url, { slug: 'refused', code: SITE, bindings: { analytics: { POINTS: {} } } }),
+    ).rejects.toThrow(/keeps data on one node/);
+  });
+
+  it('a database of D1 is one for all nodes, for previews, and for its owner’s commands', async () => {
+    const bindings = { d1: { DB: {}, LOG: { id: 'log' } } };
+    await deploy(pay, cluster.url, { slug: 'sql', code: SQL('live'), bindings });
+    const run = async (binding: string, sql: string) => {
+      const answer = await prove(`${cluster.url}/_admin/sql/data/${binding}`, jsonPost({ statements: [{ sql }] }));
+      const text = await answer.text();
+      expect(answer.status, text).toBe(200);
+      return (JSON.parse(text) as { results: unknown[] }[])[0]?.results;
+    };
+    for (const binding of ['DB', 'LOG']) await run(binding, 'CREATE TABLE notes (id INTEGER PRIMARY KEY, note TEXT)');
+    const notes = async (host: TestHost, query = '', slug = 'sql') =>
+      JSON.parse(await call(host, `/${slug}/?${query}`));
+    expect(await notes(a, 'note=a')).toEqual(['live', 'a']);
+    expect(await notes(b, 'note=b')).toEqual(['live', 'a', 'b']);
+    expect(await notes(b, 'note=logged&log')).toEqual(['live', 'logged']);
+    const answer = await prove(`${cluster.url}/_admin/code/sql`, jsonPut({ code: SQL('preview'), preview: true }));
+    const { preview } = (await answer.json()) as { preview: { id: string } };
+    for (const host of [b, a]) {
+      const seen = await until(() => notes(host, '', `${preview.id}--sql`).catch(() => undefined));
+      expect(seen).toEqual(['preview', 'a', 'b']);
+    }
+    expect(await notes(a, 'note=c', `${preview.id}--sql`)).toEqual(['preview', 'a', 'b', 'c']);
+    expect(await notes(b)).toEqual(['live', 'a', 'b', 'c']);
+    expect(await run('DB', 'SELECT count(*) AS n FROM notes')).toEqual([{ n: 3 }]);
   });
 
   it('an object is one, whichever node is called, and outlives the node that has it', async () => {
