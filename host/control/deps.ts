@@ -64,7 +64,7 @@ export interface ControlDeps {
   /** The built-in tenants of this version, enabled or not. */
   builtins: readonly Builtin[];
   /** Serialises changes of built-in tenants: the deploy at startup and a step of the clock would undo each other. */
-  builtinTurns: Mutex;
+  builtinTurns: Pick<Mutex, 'run'>;
   /** Tells the scheduler that crons or expiry dates changed. */
   scheduleChanged(): void;
 }

@@ -136,10 +136,6 @@ function faults(config: Config, { data, registry }: Pick<Folders, 'data' | 'regi
       'but tls.mode is acme, whose certificates one node has. End TLS at the load balancer (tls.mode off), or give each node the same files (tls.mode files).',
     ],
     [
-      config.builtinTenants.enabled.length > 0,
-      `but builtinTenants.enabled names ${config.builtinTenants.enabled.join(', ')}, whose data one node has. Set it to [], and run them on a host of their own.`,
-    ],
-    [
       config.backup.schedule !== '',
       'but backup.schedule is set, which copies files of one box. Set it to "", and back up PostgreSQL (pg_dump, or its own archive), then the bucket.',
     ],

@@ -85,7 +85,8 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
 
   beforeAll(async () => {
     cluster = await Cluster.start();
-    [a, b] = await Promise.all([cluster.node('a'), cluster.node('b')]);
+    const pays = { 'builtin-tenants-enabled': '["pay"]' };
+    [a, b] = await Promise.all([cluster.node('a', pays), cluster.node('b', pays)]);
     pay = x402Fetch(
       cluster.network,
       0,
@@ -235,6 +236,73 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     a = await a.restart();
     cluster.nodes.push(a);
     expect(Number(await call(a, '/counts/'))).toBe(last);
+  });
+
+  it('credit of the pay platform is charged once for each key, at both nodes, and when the one with its ledger is killed', async () => {
+    const operator = async (method: string, path: string, body: object) => {
+      const { status, json, text } = await b.operator(method, `/pay${path}`, body);
+      expect(status, text).toBeLessThan(300);
+      return json as Record<string, string>;
+    };
+    await until(
+      async () => (await Promise.all([a, b].map((node) => fetch(`${node.url}/pay/healthz`)))).every(({ ok }) => ok),
+      60_000,
+    );
+    await operator('PUT', '/services/shop', { name: 'Shop', origin: '{app_url}/shop' });
+    await operator('PUT', '/services/shop/meters/look', { priceUsd: '0.01' });
+    const { key } = await operator('POST', '/services/shop/keys', {});
+    const { accountId } = JSON.parse(await (await fetch(`${a.url}/pay/accounts/anonymous`, { method: 'POST' })).text());
+    await operator('POST', '/grants', { accountId, amountUsd: '50.00' });
+    const headers = { authorization: `Bearer ${key}` };
+    const charge = async (host: TestHost, key: string) => {
+      const usage = [{ meterSlug: 'look', quantity: 1 }];
+      const charge = jsonPost({ key, accountId, serviceSlug: 'shop', usage });
+      const answer = await fetch(`${host.url}/pay/internal/charges`, {
+        ...charge,
+        headers: { ...charge.headers, ...headers },
+      });
+      await answer.body?.cancel();
+      return answer.status;
+    };
+    const charged = new Map<string, number>();
+    let keys = 0;
+    let isRunning = true;
+    const callers = Array.from({ length: CALLERS }, async () => {
+      while (isRunning) {
+        const key = `look ${++keys}`;
+        charged.set(key, 0);
+        const both = await Promise.all([a, b].map((host) => charge(host, key).catch(() => 0)));
+        charged.set(key, both.filter((status) => status === 201).length);
+        if (!both.includes(0))
+          expect(
+            both.every((status) => status === 201 || status === 200 || status >= 500),
+            String(both),
+          ).toBe(true);
+      }
+    });
+    await until(() => [...charged.values()].filter(Boolean).length > 20);
+    console.log(
+      await rows(
+        `SELECT key, convert_from(o.body, 'UTF8') AS body FROM turnpike_stores.bucket_objects AS o JOIN deployments AS d ON d.tenant = o.tenant AND d.slug = 'pay' WHERE key LIKE '%/own.json' OR key LIKE 'v1/nodes%'`,
+      ),
+    );
+    await a.kill();
+    isRunning = false;
+    await Promise.all(callers);
+    // Whoever has no answer asks again with the same key.
+    for (const key of charged.keys())
+      await until(async () => [200, 201].includes(await charge(b, key).catch(() => 0)), 60_000);
+    const { balanceMicroUsd } = JSON.parse(
+      await (await fetch(`${b.url}/pay/internal/accounts/${accountId}`, { headers })).text(),
+    );
+    console.log(
+      `${keys} keys, ${[...charged.values()].filter(Boolean).length} acknowledged before the kill`,
+      [...charged.values()].filter((n) => n > 1).length,
+    );
+    expect(Number(balanceMicroUsd)).toBe(50_000_000 - keys * 10_000);
+    expect((await b.operator('GET', '/pay/ledger')).json).toMatchObject({ ok: true });
+    a = await a.restart();
+    cluster.nodes.push(a);
   });
 
   it('a message that was sent at one is consumed once', async () => {

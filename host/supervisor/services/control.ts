@@ -28,7 +28,6 @@ import { unfenced } from '../../registry/fences.ts';
 import { readSetting, savedSetting } from '../../registry/settings.ts';
 import { Pipeline } from '../../runtime/deploy/pipeline.ts';
 import { TenantCrons } from '../../scheduler/tenant-crons.ts';
-import { Mutex } from '../../shared/mutex.ts';
 import { createObservation } from '../observation.ts';
 import { serveOperatorApi } from '../operator-api.ts';
 import { postOutside } from '../outside.ts';
@@ -205,7 +204,8 @@ const controlDeps = service({
           values.log.warn({ err: error }, 'refused code was not removed; tried again within a day');
         });
       },
-      builtinTurns: new Mutex(),
+      // Whichever node is first deploys them, and makes their keys; the others find it done.
+      builtinTurns: { run: (work) => stores.registry.leases.exclusively('built-in tenants', work) },
       // Jobs that are planned outlive the lease of whoever changes something.
       scheduleChanged: () => void unfenced(() => timedWork.plan()),
       demoWalletKey: network.name === 'local' ? network.wallets?.at(-1)?.privateKey : undefined,
