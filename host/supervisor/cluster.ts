@@ -136,6 +136,10 @@ function faults(config: Config, { data, registry }: Pick<Folders, 'data' | 'regi
       'but tls.mode is acme, whose certificates one node has. End TLS at the load balancer (tls.mode off), or give each node the same files (tls.mode files).',
     ],
     [
+      config.storage.sql !== 'local',
+      'but storage.sql names a libSQL server, which is not used: databases of D1 are objects of the cluster. Set it to local.',
+    ],
+    [
       config.backup.schedule !== '',
       'but backup.schedule is set, which copies files of one box. Set it to "", and back up PostgreSQL (pg_dump, or its own archive), then the bucket.',
     ],
