@@ -13,6 +13,8 @@ import { finishRow } from './rows.ts';
 import { TOKEN } from './tokenizer.ts';
 
 const PATHS = ['/query', '/execute'];
+/** After which what only reads is asked again, as by D1: another node, or another version, takes the database over. */
+const PAUSES_MS = [50, 200, 500, 1_000];
 const { maxRows, maxResultBytes } = DEFAULT_LIMITS;
 const BEFORE_ROLLBACK = new Set(['raise (', 'insert or', 'update or', 'on conflict']);
 const PROBED = 'turnpike_probed';
@@ -27,12 +29,22 @@ const UNDO = Symbol('undo');
 
 export default class extends WorkerEntrypoint {
   async fetch(request) {
-    try {
-      return await this.env.DATABASES.getByName(this.ctx.props.database).fetch(request);
-    } catch {
-      // Its node is gone, or it was reset: of a write nobody knows.
-      return json(200, failureText(MESSAGES.lost));
+    const { url, method, headers } = request;
+    if (method !== 'POST') return json(405, failureText('only POST'));
+    if (!PATHS.includes(new URL(url).pathname)) return json(404, failureText('Not found'));
+    if (Number(headers.get('content-length')) > MAX_REQUEST_BYTES)
+      return json(413, failureText(`the request exceeds ${MAX_REQUEST_BYTES} bytes`));
+    const body = await request.text();
+    for (const pauseMs of PAUSES_MS) {
+      try {
+        return await this.env.DATABASES.getByName(this.ctx.props.database).fetch(url, { method, headers, body });
+      } catch {
+        // Its node is gone, or it was reset: of a write nobody knows.
+        if (!isRead(body)) break;
+        await scheduler.wait(pauseMs);
+      }
     }
+    return json(200, failureText(MESSAGES.lost));
   }
 }
 
@@ -42,11 +54,6 @@ export class Database extends DurableObject {
   #defers;
 
   async fetch(request) {
-    const { pathname, search } = new URL(request.url);
-    if (request.method !== 'POST') return json(405, failureText('only POST'));
-    if (!PATHS.includes(pathname)) return json(404, failureText('Not found'));
-    if (Number(request.headers.get('content-length')) > MAX_REQUEST_BYTES)
-      return json(413, failureText(`the request exceeds ${MAX_REQUEST_BYTES} bytes`));
     let queries;
     try {
       queries = parseQueries(await request.text());
@@ -54,7 +61,7 @@ export class Database extends DurableObject {
       return json(400, failureText(messageOf(error)));
     }
     try {
-      const text = successText(this.#run(queries), resultsFormat(search));
+      const text = successText(this.#run(queries), resultsFormat(new URL(request.url).search));
       return json(200, text, request.headers.has(BOOKMARK_HEADER) ? this.#bookmarks.next() : undefined);
     } catch (error) {
       return json(200, failureText(messageOf(error)));
@@ -66,8 +73,7 @@ export class Database extends DurableObject {
     const work = queries.flatMap(workOf);
     if (work.length === 0) throw new SqlFailure(MESSAGES.noStatements);
     const room = { bytes: maxResultBytes };
-    const kinds = new Set(work.flatMap(({ statements }) => statements.map(({ kind }) => kind)));
-    if (kinds.size === 1 && kinds.has('read')) return work.map((query) => this.#query(query, room));
+    if (work.every(onlyReads)) return work.map((query) => this.#query(query, room));
     const { storage } = this.ctx;
     const before = storage.sql.databaseSize;
     const defers = work.some(isDeferring);
@@ -83,7 +89,7 @@ export class Database extends DurableObject {
     } finally {
       // It would hold for the requests that workerd commits together with this one. Nothing is broken here.
       if (defers) storage.sql.exec('PRAGMA defer_foreign_keys = OFF');
-      if (kinds.has('schema')) this.#defers = undefined;
+      if (work.some(redefines)) this.#defers = undefined;
     }
   }
 
@@ -103,8 +109,7 @@ export class Database extends DurableObject {
     const [changesAfter, lastRowId] = this.#counters();
     const changes = changesAfter - changesBefore;
     const sizeAfter = sql.databaseSize;
-    const redefines = statements.some(({ kind }) => kind === 'schema');
-    const changed = redefines || changes > 0 || lastRowId !== rowIdBefore || sizeAfter !== size;
+    const changed = redefines({ statements }) || changes > 0 || lastRowId !== rowIdBefore || sizeAfter !== size;
     // workerd's clock stands still meanwhile.
     return { columns, rows, meta: { duration: 0, changes, lastRowId, changed, sizeAfter, rowsRead, rowsWritten } };
   }
@@ -167,6 +172,22 @@ function textOf(sql, statements) {
     from = end;
   }
   return text + sql.slice(from, tokens.at(-1).end);
+}
+
+function onlyReads({ statements }) {
+  return statements.every(({ kind }) => kind === 'read');
+}
+
+function redefines({ statements }) {
+  return statements.some(({ kind }) => kind === 'schema');
+}
+
+function isRead(body) {
+  try {
+    return parseQueries(body).flatMap(workOf).every(onlyReads);
+  } catch {
+    return false;
+  }
 }
 
 /** It puts off the check of foreign keys. */
