@@ -127,7 +127,8 @@ export class SlugObjects {
   /** Bytes of all objects together, databases among them. */
   #quota(bindings: InstanceSpec['bindings'], limits: InstanceSpec['limits']): number {
     const isWithDatabases = (this.#kept(bindings)?.databases ?? 0) > 0;
-    return this.#limit('durableObjectBytes', limits) + (isWithDatabases ? this.#limit('sqlBytes', limits) : 0);
+    // Twice: a log may be as long as its database, and a snapshot is there until the next one is.
+    return this.#limit('durableObjectBytes', limits) + (isWithDatabases ? 2 * this.#limit('sqlBytes', limits) : 0);
   }
 
   #limit(name: 'durableObjectBytes' | 'sqlBytes', limits: InstanceSpec['limits']): number {
