@@ -36,7 +36,7 @@ const shared = {
 };
 
 /** What needs several nodes, and so PostgreSQL. */
-const NODES = 'test/{registry/{nodes,nodes-at-work,postgres},bindings/objects-bucket/*}.test.ts';
+const NODES = 'test/{registry/{nodes,nodes-at-work,postgres,servers},bindings/objects-bucket/*}.test.ts';
 /** What runs again with its registry on PostgreSQL. */
 const ON_POSTGRES = [
   NODES,

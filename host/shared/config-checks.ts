@@ -2,6 +2,7 @@
 import { Resolver } from 'node:dns';
 import { isIP } from 'node:net';
 import { z } from 'zod';
+import { serverUrls } from './postgres-servers.ts';
 
 /** An absolute URL of one of the protocols (`https:`). */
 const isUrl = (protocols: readonly string[]) => (text: string) => protocols.includes(URL.parse(text)?.protocol ?? '');
@@ -13,12 +14,10 @@ const HTTP = ['http:', 'https:'];
 export const httpUrl = z.string().refine(isUrl(HTTP), 'expected a URL such as https://example.com/path');
 export const httpUrlOrEmpty = z.string().refine(orEmpty(isUrl(HTTP)), 'expected a URL such as https://example.com');
 
-export const postgresUrlOrEmpty = z
-  .string()
-  .refine(
-    orEmpty(isUrl(['postgres:', 'postgresql:'])),
-    'expected a URL such as postgres://turnpike:password@db.example.com/turnpike',
-  );
+export const postgresUrlOrEmpty = z.string().refine(
+  orEmpty((url) => serverUrls(url).every(isUrl(['postgres:', 'postgresql:']))),
+  'expected a URL such as postgres://turnpike:password@db.example.com/turnpike',
+);
 
 /** IPv6 addresses in brackets. */
 export const hostAndPortOrEmpty = z

@@ -60,7 +60,7 @@ export const configSchema = z.strictObject({
   cluster: z
     .strictObject({
       database: postgresUrlOrEmpty.describe(
-        'PostgreSQL that several nodes share, postgres://user:password@host/database; better in TURNPIKE_CLUSTER_DATABASE; empty: this host is one box',
+        'PostgreSQL that several nodes share, postgres://user:password@host/database; with standbys that take over: postgres://user:password@one:5432,two:5432/database; better in TURNPIKE_CLUSTER_DATABASE; empty: this host is one box',
       ),
       key: z
         .string()

@@ -9,6 +9,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest
 import { S3Bucket } from '../../host/bindings/store-process/blobs/s3.ts';
 import type { ClusterStores } from '../../host/shared/contracts.ts';
 import { Client, type PgClient } from '../../host/shared/pg.ts';
+import { Servers } from '../../host/shared/postgres-servers.ts';
 import { callR2, callSocket, StorageRig, TENANT } from '../e2e/storage-rig.ts';
 import { PostgresServer } from '../registry/support/postgres-server.ts';
 import { Door } from './door.ts';
@@ -46,7 +47,7 @@ afterEach(async () => {
 
 async function connectDatabase(): Promise<void> {
   const times = { connectionTimeoutMillis: 5_000, query_timeout: 30_000 };
-  database = new Client({ application_name: 'test', connectionString: cluster.database, ...times, keepAlive: true });
+  database = new Client({ application_name: 'test', servers: new Servers(cluster.database), ...times });
   database.on('error', () => {});
   await database.connect();
   await database.query('SET search_path = turnpike_stores');

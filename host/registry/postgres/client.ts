@@ -33,6 +33,9 @@ const WRITE_CONNECTIONS = 1;
 const READ_CONNECTIONS = 8;
 /** Until a connection is there, or free: longer than a lock is waited for. */
 const CONNECT_MS = 15_000;
+/** How long a node waits for the one that changes the schema, and a change of the schema may take. ms */
+const EXCLUSIVE_MS = 60_000;
+const SCHEMA_MS = 3_600_000;
 /** Texts that stay prepared, as in the libSQL client. Others are parsed each time. */
 const PREPARED = 300;
 /**
@@ -111,7 +114,7 @@ class PooledClient implements PostgresClient {
 
   /** Statements that change the schema. */
   async executeMultiple(sql: string): Promise<void> {
-    await this.#using(this.#writers, (connection) => connection.query(postgresSchema(sql)));
+    await this.#using(this.#writers, (connection) => connection.query(schemaQuery(sql)));
   }
 
   async transaction(mode: TransactionMode = 'write'): Promise<Transaction> {
@@ -147,8 +150,9 @@ class PooledClient implements PostgresClient {
   async exclusively<T>(lock: string, work: () => Promise<T>): Promise<T> {
     const connection = await this.#connect(this.#readers);
     try {
-      await connection.query("SET lock_timeout = '60s'");
-      await connection.query(`SELECT pg_advisory_lock(hashtext('${lock}'))`);
+      await connection.query(`SET lock_timeout = ${EXCLUSIVE_MS}`);
+      const text = `SELECT pg_advisory_lock(hashtext('${lock}'))`;
+      await connection.query({ text, query_timeout: EXCLUSIVE_MS + CONNECT_MS });
       return await work();
     } finally {
       // The lock goes with its connection.
@@ -232,7 +236,7 @@ class OpenTransaction implements Transaction {
   }
 
   async executeMultiple(sql: string): Promise<void> {
-    await asLibsql(() => this.#open().query(postgresSchema(sql)));
+    await asLibsql(() => this.#open().query(schemaQuery(sql)));
   }
 
   async commit(): Promise<void> {
@@ -269,6 +273,10 @@ class OpenTransaction implements Transaction {
     if (this.#closed) throw new LibsqlError('The transaction is closed', 'TRANSACTION_CLOSED');
     return this.#connection;
   }
+}
+
+function schemaQuery(sql: string): { text: string; query_timeout: number } {
+  return { text: postgresSchema(sql), query_timeout: SCHEMA_MS };
 }
 
 function resultSet({ fields, rows, rowCount }: PgResult): ResultSet {

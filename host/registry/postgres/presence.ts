@@ -4,6 +4,7 @@
  */
 
 import { Client, type PgClient } from '../../shared/pg.ts';
+import { Servers } from '../../shared/postgres-servers.ts';
 import type { HeardChanges } from '../changes.ts';
 import { nodeLease, type RegistryLeases } from '../leases.ts';
 import { postgresText } from './dialect.ts';
@@ -25,6 +26,7 @@ export interface PresenceOptions {
 
 export class Presence {
   readonly #options: PresenceOptions;
+  readonly #servers: Servers;
   #connection: PgClient | undefined;
   #timer: NodeJS.Timeout | undefined;
   #taking: Promise<void> | undefined;
@@ -33,12 +35,18 @@ export class Presence {
 
   private constructor(options: PresenceOptions) {
     this.#options = options;
+    this.#servers = new Servers(options.url);
   }
 
   /** Resolves when the node is known to the others, and hears of changes. */
   static async begin(options: PresenceOptions): Promise<Presence> {
     const presence = new Presence(options);
-    await presence.#connect();
+    // Any but one of the servers may be a standby.
+    for (let others = presence.#servers.count - 1; ; others--) {
+      const failure = await presence.#connect().catch((error: Error) => error);
+      if (!failure) break;
+      if (others <= 0) throw failure;
+    }
     await options.leases.takeKept();
     await options.leases.forgetNodes();
     return presence;
@@ -52,13 +60,12 @@ export class Presence {
   }
 
   async #connect(): Promise<void> {
-    const { url, beatMs } = this.#options;
+    const { beatMs } = this.#options;
     const connection = new Client({
-      connectionString: url,
+      servers: this.#servers,
       application_name: 'turnpike presence',
       connectionTimeoutMillis: beatMs * 2,
       query_timeout: beatMs * 2,
-      keepAlive: true,
     });
     connection.on('error', () => this.#lost(connection));
     connection.on('end', () => this.#lost(connection));

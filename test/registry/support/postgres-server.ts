@@ -1,7 +1,10 @@
-/** A PostgreSQL server of Debian's on a unix socket, in a folder of its own. Kills of it lose nothing: the machine goes on. */
+/**
+ * A PostgreSQL server of Debian's on a unix socket, in a folder of its own, and on TCP where it is told to. It may have a
+ * standby, which has all that was acknowledged. Kills lose nothing: the machine goes on.
+ */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chownSync, mkdtempSync, rmSync } from 'node:fs';
+import { appendFileSync, chownSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { postgresPrograms } from '../../e2e/support/databases.ts';
@@ -9,28 +12,66 @@ import { postgresPrograms } from '../../e2e/support/databases.ts';
 /** It refuses to run as root. */
 const NOBODY = 65_534;
 const as = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
+const AS_NOBODY = [`--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups'];
 
 /** Longest time until it takes connections: one that was killed leaves processes behind, which end first. ms */
 const START_MS = 30_000;
 /** Characters of what it prints that are kept. */
 const MOST_OUTPUT = 10_000;
 
+export interface PostgresOptions {
+  /** On which it listens beside its socket. */
+  tcp?: { host: string; port: number };
+  /** A program that becomes the one that follows, with its arguments, such as `nsenter`. */
+  within?: string[];
+}
+
 export class PostgresServer {
   readonly #folder: string;
+  readonly #options: PostgresOptions;
   #server: ChildProcess | undefined;
 
-  private constructor(folder: string) {
-    this.#folder = folder;
+  private constructor(options: PostgresOptions) {
+    this.#options = options;
+    this.#folder = mkdtempSync(path.join(tmpdir(), 'tp-registry-pg-'));
+    if (as.uid !== undefined) chownSync(this.#folder, NOBODY, NOBODY);
   }
 
-  static async start(): Promise<PostgresServer> {
-    const folder = mkdtempSync(path.join(tmpdir(), 'tp-registry-pg-'));
-    if (as.uid !== undefined) chownSync(folder, NOBODY, NOBODY);
-    const server = new PostgresServer(folder);
+  static async start(options: PostgresOptions = {}): Promise<PostgresServer> {
+    const server = new PostgresServer(options);
     const how = ['-A', 'trust', '-U', 'turnpike', '--no-sync', '--no-instructions', '--locale=C', '--encoding=UTF8'];
     server.#run('initdb', '-D', server.#data, ...how);
+    if (options.tcp)
+      for (const what of ['all', 'replication'])
+        appendFileSync(path.join(server.#data, 'pg_hba.conf'), `host ${what} all samenet trust\n`);
     await server.start();
     return server;
+  }
+
+  /** A server that has every transaction of this one before it is acknowledged. @param standby on which it listens */
+  async standby(standby: PostgresOptions): Promise<PostgresServer> {
+    const made = new PostgresServer(standby);
+    const how = ['-U', 'turnpike', '-R', '-X', 'stream', '-c', 'fast'];
+    this.#run('pg_basebackup', '-h', this.#folder, '-D', made.#data, ...how);
+    await made.start();
+    this.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    this.sql('SELECT pg_reload_conf()');
+    const until = performance.now() + START_MS;
+    while (this.sql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") !== '1') {
+      if (performance.now() > until) throw new Error('the standby does not follow');
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    return made;
+  }
+
+  /** Takes writes from here on. */
+  promote(): void {
+    this.sql('SELECT pg_promote()');
+  }
+
+  /** @returns what `psql` prints */
+  sql(text: string): string {
+    return this.#run('psql', '-h', this.#folder, '-U', 'turnpike', '-d', 'postgres', '-Atc', text).trim();
   }
 
   get #data(): string {
@@ -39,7 +80,8 @@ export class PostgresServer {
 
   /** @returns address of a database; it need not exist */
   url(database: string): string {
-    return `postgres://turnpike@localhost/${database}?host=${encodeURIComponent(this.#folder)}`;
+    const port = this.#options.tcp ? `&port=${this.#options.tcp.port}` : '';
+    return `postgres://turnpike@localhost/${database}?host=${encodeURIComponent(this.#folder)}${port}`;
   }
 
   create(database: string): string {
@@ -48,21 +90,25 @@ export class PostgresServer {
   }
 
   async start(): Promise<void> {
-    const settings = ['fsync=off', 'max_connections=100'].flatMap((one) => ['-c', one]);
-    const args = ['-D', this.#data, '-h', '', '-k', this.#folder, ...settings];
+    const { tcp, within = [] } = this.#options;
+    const settings = ['fsync=off', 'max_connections=150', ...(tcp ? [`port=${tcp.port}`] : [])];
+    const place = ['-D', this.#data, '-h', tcp?.host ?? '', '-k', this.#folder];
+    // Whoever enters a namespace is root.
+    const user = within.length > 0 ? [...within, 'setpriv', ...AS_NOBODY] : [];
+    const [name = '', ...args] = [...user, program('postgres'), ...place, ...settings.flatMap((one) => ['-c', one])];
     const until = performance.now() + START_MS;
     for (;;) {
-      const server = spawn(program('postgres'), args, {
+      const server = spawn(name, args, {
         stdio: ['ignore', 'ignore', 'pipe'],
         cwd: this.#folder,
-        ...as,
+        ...(within.length > 0 ? {} : as),
       });
       let output = '';
       const isReady = await new Promise<boolean>((resolve) => {
         // It is read to its end: a server that nobody listens to stops.
         server.stderr.setEncoding('utf8').on('data', (piece: string) => {
           output = (output + piece).slice(-MOST_OUTPUT);
-          if (output.includes('ready to accept connections')) resolve(true);
+          if (/ready to accept (?:read-only )?connections/.test(output)) resolve(true);
         });
         server.once('exit', () => resolve(false));
       });
@@ -93,8 +139,10 @@ export class PostgresServer {
     await exit;
   }
 
-  #run(name: string, ...args: string[]): void {
-    execFileSync(program(name), args, { stdio: ['ignore', 'ignore', 'pipe'], cwd: this.#folder, ...as });
+  #run(name: string, ...args: string[]): string {
+    const env = { ...process.env, PGPORT: String(this.#options.tcp?.port ?? 5432) };
+    const how = { stdio: ['ignore', 'pipe', 'pipe'] as ['ignore', 'pipe', 'pipe'], cwd: this.#folder, env, ...as };
+    return execFileSync(program(name), args, { ...how, encoding: 'utf8' });
   }
 }
 
