@@ -31,9 +31,11 @@ export class Door {
     });
   }
 
-  static async open(target: string): Promise<Door> {
+  /** @param path of a socket on which it listens; default: a free port */
+  static async open(target: string, path?: string): Promise<Door> {
     const door = new Door(new URL(target));
-    await once(door.#server.listen(0, '127.0.0.1'), 'listening');
+    const place = path === undefined ? { port: 0, host: '127.0.0.1' } : { path };
+    await once(door.#server.listen(place), 'listening');
     return door;
   }
 
