@@ -1,0 +1,214 @@
+/** What goes wrong with several nodes, one fault after the other, and how long callers are away meanwhile. */
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Cluster } from '../e2e/support/cluster.ts';
+import type { TestHost } from '../e2e/support/host.ts';
+import type { Place } from '../e2e/support/namespaces.ts';
+import { call } from './call.ts';
+
+/** Between two faults. ms */
+const CALM_MS = 3_000;
+const POLL_MS = 50;
+const GIVE_UP_MS = 120_000;
+/** How long the S3 answers 503: a minute once, then shorter. */
+const REFUSES_MS = [60_000, 20_000];
+const CUT_MS = 12_000;
+
+/** Of one fault, ms. */
+export interface Times {
+  /** Until another node served code without objects, and objects. */
+  elsewhere: number;
+  objects: number;
+  /** From the end of the fault until every node serves all. */
+  back: number;
+  /** Until the node that is cut off, or stopped, refuses. */
+  refuses?: number;
+}
+
+interface FaultsOptions {
+  cluster: Cluster;
+  names: string[];
+  random(below: number): number;
+  running(): boolean;
+}
+
+export class Faults {
+  readonly times = new Map<string, Times[]>();
+  readonly hosts = new Map<string, TestHost>();
+  /** To which a load balancer sends nothing: its health check has failed. */
+  readonly away = new Set<string>();
+  readonly #options: FaultsOptions;
+  #minutesOf503 = 0;
+
+  constructor(options: FaultsOptions) {
+    this.#options = options;
+  }
+
+  /** Of some node that is not known to be away. */
+  origin(): string {
+    const { names, random } = this.#options;
+    const there = names.filter((name) => !this.away.has(name));
+    return this.#host(there[random(there.length)] ?? names[0] ?? '').url;
+  }
+
+  async run(): Promise<void> {
+    const { running, names, random } = this.#options;
+    const kinds: [string, (victim: string) => Promise<void>][] = [
+      ['node: kill -9', (victim) => this.#restarted('node: kill -9', victim, (host) => host.kill())],
+      ['node: cut off from PostgreSQL', (victim) => this.#cutOffFromPostgres(victim)],
+      ['PostgreSQL: failover', () => this.#failover()],
+      ['S3: 503', () => this.#s3Refuses()],
+      ['node: SIGTERM', (victim) => this.#restarted('node: SIGTERM', victim, (host) => host.stop())],
+      [
+        'node: cut off from the others',
+        (victim) => this.#cutOff('node: cut off from the others', victim, this.#others(victim)),
+      ],
+      ['PostgreSQL: kill -9', () => this.#postgresRestarts()],
+      ['node: SIGSTOP', (victim) => this.#stopped(victim)],
+      ['node: cut off from the S3', (victim) => this.#cutOff('node: cut off from the S3', victim, [this.#apart.s3])],
+    ];
+    for (let turn = 0; running(); turn++) {
+      await delay(CALM_MS);
+      const [kind, fault] = kinds[turn % kinds.length] as (typeof kinds)[0];
+      const victim = names[random(names.length)] as string;
+      const since = performance.now();
+      await fault(victim);
+      console.log(`${kind} (${victim}): over after ${Math.round((performance.now() - since) / 1_000)} s`);
+    }
+  }
+
+  /** Whether a node serves code without objects, and objects. */
+  async #serves(name: string): Promise<boolean> {
+    return (await this.#has(name, 'stores/')) && (await this.#has(name, 'counters/probe'));
+  }
+
+  async #has(name: string, path: string): Promise<boolean> {
+    return (await call(`${this.#host(name).url}/${path}`)).status === 200;
+  }
+
+  async #restarted(kind: string, victim: string, end: (host: TestHost) => Promise<void>): Promise<void> {
+    const host = this.#host(victim);
+    this.away.add(victim);
+    const elsewhere = this.#elsewhere(victim);
+    await end(host);
+    const times = await elsewhere;
+    const since = performance.now();
+    this.hosts.set(victim, await host.restart());
+    this.#note(kind, { ...times, back: await this.#back(since) });
+  }
+
+  async #cutOffFromPostgres(victim: string): Promise<void> {
+    const { postgres, standby } = this.#apart;
+    await this.#cutOff('node: cut off from PostgreSQL', victim, [postgres, standby], true);
+  }
+
+  async #cutOff(kind: string, victim: string, from: Place[], refuses = false): Promise<void> {
+    const { network } = this.#apart;
+    const place = this.#place(victim);
+    for (const other of from) network.cut(place, other);
+    const [times, refused] = await Promise.all([
+      this.#elsewhere(victim),
+      refuses ? this.#refuses(victim) : delay(CUT_MS).then(() => undefined),
+    ]);
+    const since = performance.now();
+    for (const other of from) network.heal(place, other);
+    this.#note(kind, {
+      ...times,
+      back: await this.#back(since),
+      ...(refused === undefined ? {} : { refuses: refused }),
+    });
+  }
+
+  async #stopped(victim: string): Promise<void> {
+    const { pid } = this.#host(victim);
+    process.kill(pid, 'SIGSTOP');
+    const [times, refuses] = await Promise.all([this.#elsewhere(victim), this.#refuses(victim)]);
+    process.kill(pid, 'SIGCONT');
+    this.#note('node: SIGSTOP', { ...times, back: await this.#back(performance.now()), refuses });
+  }
+
+  async #postgresRestarts(): Promise<void> {
+    const server = this.#options.cluster.postgres;
+    await server.kill();
+    const since = performance.now();
+    await server.start();
+    const back = await this.#back(since);
+    this.#note('PostgreSQL: kill -9', { elsewhere: back, objects: back, back });
+  }
+
+  /** The standby takes over, and gets a standby of its own. */
+  async #failover(): Promise<void> {
+    const { cluster } = this.#options;
+    const since = performance.now();
+    await cluster.failover();
+    const back = await this.#back(since);
+    this.#note('PostgreSQL: failover', { elsewhere: back, objects: back, back });
+    await cluster.followUp();
+  }
+
+  async #s3Refuses(): Promise<void> {
+    const { door } = this.#apart;
+    door.isShut = true;
+    const [times] = await Promise.all([
+      this.#elsewhere(''),
+      delay(REFUSES_MS[Math.min(this.#minutesOf503++, REFUSES_MS.length - 1)]),
+    ]);
+    door.isShut = false;
+    this.#note('S3: 503', { ...times, back: await this.#back(performance.now()) });
+  }
+
+  async #elsewhere(victim: string): Promise<Pick<Times, 'elsewhere' | 'objects'>> {
+    const others = this.#options.names.filter((name) => name !== victim);
+    const all = async (path: string) => Promise.all(others.map((name) => this.#until(() => this.#has(name, path))));
+    const [elsewhere, objects] = await Promise.all([all('stores/'), all('counters/probe')]);
+    return { elsewhere: Math.max(...elsewhere), objects: Math.max(...objects) };
+  }
+
+  async #refuses(victim: string): Promise<number> {
+    const ms = await this.#until(async () => !(await this.#has(victim, 'stores/')));
+    this.away.add(victim);
+    return ms;
+  }
+
+  async #back(since: number): Promise<number> {
+    await Promise.all(
+      this.#options.names.map(async (name) => {
+        await this.#until(() => this.#serves(name));
+        this.away.delete(name);
+      }),
+    );
+    return performance.now() - since;
+  }
+
+  async #until(isSo: () => Promise<boolean>): Promise<number> {
+    const since = performance.now();
+    while (!(await isSo())) {
+      if (performance.now() - since > GIVE_UP_MS) throw new Error('the cluster does not come back');
+      await delay(POLL_MS);
+    }
+    return performance.now() - since;
+  }
+
+  #others(victim: string): Place[] {
+    return this.#options.names.filter((name) => name !== victim).map((name) => this.#place(name));
+  }
+
+  #note(kind: string, times: Times): void {
+    this.times.set(kind, [...(this.times.get(kind) ?? []), times]);
+  }
+
+  #host(name: string): TestHost {
+    const host = this.hosts.get(name);
+    if (!host) throw new Error(`there is no node ${name}`);
+    return host;
+  }
+
+  #place(name: string): Place {
+    const node = this.#apart.nodes.get(name);
+    if (!node) throw new Error(`there is no node ${name}`);
+    return node.place;
+  }
+
+  get #apart() {
+    return this.#options.cluster.apart;
+  }
+}
