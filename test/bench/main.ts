@@ -11,6 +11,7 @@ import { pairing } from './compare.ts';
 import { hasWrk } from './load.ts';
 import { machineKind } from './machine.ts';
 import { isWorse, OtherCheckout, pairTable } from './pairs.ts';
+import { clusterRows } from './rows/cluster.ts';
 import { fileRows } from './rows/files.ts';
 import { lifecycleRows } from './rows/lifecycle.ts';
 import { objectRows } from './rows/objects.ts';
@@ -44,6 +45,7 @@ const ROWS: Row[] = [
   ...tailRows(),
   ...paymentRows(),
   ...scaleRows(),
+  ...clusterRows(),
 ];
 
 function comparing(row: Row): Row {

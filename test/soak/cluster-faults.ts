@@ -12,12 +12,18 @@ const GIVE_UP_MS = 120_000;
 /** How long the S3 answers 503: a minute once, then shorter. */
 const REFUSES_MS = [60_000, 20_000];
 const CUT_MS = 12_000;
+const OBJECTS = ['c0', 'c1', 'c2', 'probe'];
+/** A deployment that is changed meanwhile. */
+export const ASIDE = 'aside';
 
 /** Of one fault, ms. */
 export interface Times {
-  /** Until another node served code without objects, and objects. */
+  /** Until the other nodes served code without objects. */
   elsewhere: number;
-  objects: number;
+  /** Until they had all objects of the node, which it has lost by then. */
+  objects?: number;
+  /** Until another node had suspended a deployment and resumed it. */
+  change?: number;
   /** From the end of the fault until every node serves all. */
   back: number;
   /** Until the node that is cut off, or stopped, refuses. */
@@ -60,7 +66,12 @@ export class Faults {
       ['node: SIGTERM', (victim) => this.#restarted('node: SIGTERM', victim, (host) => host.stop())],
       [
         'node: cut off from the others',
-        (victim) => this.#cutOff('node: cut off from the others', victim, this.#others(victim)),
+        (victim) =>
+          this.#cutOff(
+            'node: cut off from the others',
+            victim,
+            this.#others(victim).map((name) => this.#place(name)),
+          ),
       ],
       ['PostgreSQL: kill -9', () => this.#postgresRestarts()],
       ['node: SIGSTOP', (victim) => this.#stopped(victim)],
@@ -88,42 +99,46 @@ export class Faults {
   async #restarted(kind: string, victim: string, end: (host: TestHost) => Promise<void>): Promise<void> {
     const host = this.#host(victim);
     this.away.add(victim);
-    const elsewhere = this.#elsewhere(victim);
     await end(host);
-    const times = await elsewhere;
+    const [times, objects] = await Promise.all([this.#elsewhere(victim), this.#objectsElsewhere(victim)]);
     const since = performance.now();
     this.hosts.set(victim, await host.restart());
-    this.#note(kind, { ...times, back: await this.#back(since) });
+    this.#note(kind, { ...times, objects, back: await this.#back(since) });
   }
 
   async #cutOffFromPostgres(victim: string): Promise<void> {
-    const { postgres, standby } = this.#apart;
-    await this.#cutOff('node: cut off from PostgreSQL', victim, [postgres, standby], true);
+    const { network, postgres, standby } = this.#apart;
+    const place = this.#place(victim);
+    for (const server of [postgres, standby]) network.cut(place, server);
+    const times = await this.#loses(victim);
+    for (const server of [postgres, standby]) network.heal(place, server);
+    this.#note('node: cut off from PostgreSQL', { ...times, back: await this.#back(performance.now()) });
   }
 
-  async #cutOff(kind: string, victim: string, from: Place[], refuses = false): Promise<void> {
+  /** From what it can do without: it goes on. */
+  async #cutOff(kind: string, victim: string, from: Place[]): Promise<void> {
     const { network } = this.#apart;
     const place = this.#place(victim);
     for (const other of from) network.cut(place, other);
-    const [times, refused] = await Promise.all([
-      this.#elsewhere(victim),
-      refuses ? this.#refuses(victim) : delay(CUT_MS).then(() => undefined),
-    ]);
-    const since = performance.now();
+    const [times] = await Promise.all([this.#elsewhere(victim), delay(CUT_MS)]);
     for (const other of from) network.heal(place, other);
-    this.#note(kind, {
-      ...times,
-      back: await this.#back(since),
-      ...(refused === undefined ? {} : { refuses: refused }),
-    });
+    this.#note(kind, { ...times, back: await this.#back(performance.now()) });
   }
 
   async #stopped(victim: string): Promise<void> {
     const { pid } = this.#host(victim);
     process.kill(pid, 'SIGSTOP');
-    const [times, refuses] = await Promise.all([this.#elsewhere(victim), this.#refuses(victim)]);
+    const times = await this.#loses(victim);
     process.kill(pid, 'SIGCONT');
-    this.#note('node: SIGSTOP', { ...times, back: await this.#back(performance.now()), refuses });
+    this.#note('node: SIGSTOP', { ...times, back: await this.#back(performance.now()) });
+  }
+
+  /** A node that cannot go on: it refuses, and then the others have what was its. */
+  async #loses(victim: string): Promise<Omit<Times, 'back'>> {
+    const since = performance.now();
+    const [times, refuses] = await Promise.all([this.#elsewhere(victim), this.#refuses(victim)]);
+    await this.#objectsElsewhere(victim);
+    return { ...times, refuses, objects: performance.now() - since };
   }
 
   async #postgresRestarts(): Promise<void> {
@@ -132,7 +147,7 @@ export class Faults {
     const since = performance.now();
     await server.start();
     const back = await this.#back(since);
-    this.#note('PostgreSQL: kill -9', { elsewhere: back, objects: back, back });
+    this.#note('PostgreSQL: kill -9', { elsewhere: back, back });
   }
 
   /** The standby takes over, and gets a standby of its own. */
@@ -141,7 +156,7 @@ export class Faults {
     const since = performance.now();
     await cluster.failover();
     const back = await this.#back(since);
-    this.#note('PostgreSQL: failover', { elsewhere: back, objects: back, back });
+    this.#note('PostgreSQL: failover', { elsewhere: back, back });
     await cluster.followUp();
   }
 
@@ -156,11 +171,32 @@ export class Faults {
     this.#note('S3: 503', { ...times, back: await this.#back(performance.now()) });
   }
 
-  async #elsewhere(victim: string): Promise<Pick<Times, 'elsewhere' | 'objects'>> {
-    const others = this.#options.names.filter((name) => name !== victim);
-    const all = async (path: string) => Promise.all(others.map((name) => this.#until(() => this.#has(name, path))));
-    const [elsewhere, objects] = await Promise.all([all('stores/'), all('counters/probe')]);
-    return { elsewhere: Math.max(...elsewhere), objects: Math.max(...objects) };
+  async #elsewhere(victim: string): Promise<Pick<Times, 'elsewhere' | 'change'>> {
+    const others = this.#others(victim);
+    const [elsewhere, change] = await Promise.all([
+      Promise.all(others.map((name) => this.#until(() => this.#has(name, 'stores/')))),
+      this.#change(others[this.#options.random(others.length)] as string),
+    ]);
+    return { elsewhere: Math.max(...elsewhere), change };
+  }
+
+  async #objectsElsewhere(victim: string): Promise<number> {
+    const all = this.#others(victim).flatMap((name) =>
+      OBJECTS.map((object) => this.#until(() => this.#has(name, `counters/${object}`))),
+    );
+    return Math.max(...(await Promise.all(all)));
+  }
+
+  /** Changes wait for nodes that the others take for living. */
+  async #change(name: string): Promise<number> {
+    const since = performance.now();
+    for (const [act, body] of [['suspend', { reason: 'a fault' }], ['resume']] as const)
+      await this.#until(async () => {
+        const late = delay(GIVE_UP_MS).then(() => Promise.reject(new Error(`${act} at ${name} is not answered`)));
+        const answer = this.#host(name).operator('POST', `/tenants/${ASIDE}/${act}`, body);
+        return (await Promise.race([answer, late])).status === 200;
+      });
+    return performance.now() - since;
   }
 
   async #refuses(victim: string): Promise<number> {
@@ -188,8 +224,8 @@ export class Faults {
     return performance.now() - since;
   }
 
-  #others(victim: string): Place[] {
-    return this.#options.names.filter((name) => name !== victim).map((name) => this.#place(name));
+  #others(victim: string): string[] {
+    return this.#options.names.filter((name) => name !== victim);
   }
 
   #note(kind: string, times: Times): void {

@@ -11,7 +11,7 @@ import { until } from '../e2e/support/host.ts';
 import { x402Balance } from '../e2e/support/local-network.ts';
 import { namespacesAllowed } from '../e2e/support/namespaces.ts';
 import { call } from './call.ts';
-import { Faults, type Times } from './cluster-faults.ts';
+import { ASIDE, Faults, type Times } from './cluster-faults.ts';
 import { BANK, BANK_TOTAL, COUNTERS, STORES } from './cluster-handler.ts';
 import { ClusterLoad } from './cluster-load.ts';
 
@@ -23,6 +23,7 @@ const SETTLED_MS = 240_000;
 const ELSEWHERE_MS = 10_000;
 const OBJECTS_MS = 25_000;
 const REFUSES_MS = 14_000;
+const CHANGE_MS = 20_000;
 
 export interface ClusterSoakOptions {
   minutes: number;
@@ -58,6 +59,7 @@ async function soakOf(cluster: Cluster, { minutes, random }: ClusterSoakOptions)
   const paidRoutes = [{ method: 'GET', path: '/paid', price: '0.01', description: 'one' }];
   const stores = { code: STORES, bindings: { kv: true, r2: true }, paidRoutes, crons: ['* * * * *'] };
   await deploy(owner, cluster.url, { slug: 'stores', ...stores });
+  await deploy(owner, cluster.url, { slug: ASIDE, code: STORES });
   const objects = { durableObjects: { COUNTERS: { class: 'Counter' } } };
   await deploy(owner, cluster.url, { slug: 'counters', code: COUNTERS, bindings: objects });
   const hasBank = await openBank(
@@ -169,7 +171,7 @@ async function judgeBooks(
       `paid calls: ${sold} answered to callers, ${states.map(({ state, count }) => `${count} ${state}`).join(', ')}; ` +
         `charged ${now.charged}, gone from the wallets ${wallet}`,
     );
-    const operator = await (faults.hosts.get('a') ?? fail()).operator('GET', '/payments/reconcile');
+    const operator = await (faults.hosts.get('a') ?? fail()).operator('POST', '/payments/reconcile');
     if (operator.status !== 200) console.error(operator.text);
     const crons = await rows(
       'SELECT tenant, scheduled_at, count(*) AS runs FROM cron_runs GROUP BY tenant, scheduled_at',
@@ -197,7 +199,8 @@ function judgeTimes(times: Map<string, Times[]>): Record<string, number> {
   const all = [...times].filter(([kind]) => kind.startsWith('node')).flatMap(([, some]) => some);
   return {
     'code elsewhere too late': all.filter(({ elsewhere }) => elsewhere > ELSEWHERE_MS).length,
-    'objects elsewhere too late': all.filter(({ objects }) => objects > OBJECTS_MS).length,
+    'objects elsewhere too late': all.filter(({ objects = 0 }) => objects > OBJECTS_MS).length,
+    'changes too late': all.filter(({ change = 0 }) => change > CHANGE_MS).length,
     'refused too late': all.filter(({ refuses = 0 }) => refuses > REFUSES_MS).length,
   };
 }
@@ -213,7 +216,7 @@ function report(load: ClusterLoad, faults: Faults, seconds: number, found: Recor
     const refuses = all.flatMap((one) => one.refuses ?? []);
     console.log(
       `${kind}, ${all.length} times, at worst: code elsewhere ${worst(all.map((one) => one.elsewhere))}, ` +
-        `objects ${worst(all.map((one) => one.objects))}, all back ${worst(all.map((one) => one.back))}` +
+        `objects ${worst(all.map((one) => one.objects ?? 0))}, a change ${worst(all.map((one) => one.change ?? 0))}, all back ${worst(all.map((one) => one.back))}` +
         (refuses.length > 0 ? `, refuses after ${worst(refuses)}` : ''),
     );
   }
