@@ -8,6 +8,8 @@ import { call } from './call.ts';
 /** Between two faults. ms */
 const CALM_MS = 3_000;
 const POLL_MS = 50;
+/** Of one who looks: a call that hangs is made again, and may be answered. */
+const PATIENCE_MS = 3_000;
 const GIVE_UP_MS = 120_000;
 /** How long the S3 answers 503: a minute once, then shorter. */
 const REFUSES_MS = [60_000, 20_000];
@@ -93,7 +95,7 @@ export class Faults {
   }
 
   async #has(name: string, path: string): Promise<boolean> {
-    return (await call(`${this.#host(name).url}/${path}`)).status === 200;
+    return (await call(`${this.#host(name).url}/${path}`, {}, PATIENCE_MS)).status === 200;
   }
 
   async #restarted(kind: string, victim: string, end: (host: TestHost) => Promise<void>): Promise<void> {

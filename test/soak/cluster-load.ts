@@ -128,7 +128,7 @@ export class ClusterLoad {
       const answer = await this.#options.pay(payer)(this.#options.paid, { signal: AbortSignal.timeout(30_000) });
       const text = await answer.text();
       if (answer.status === 200 && text === 'here') this.sold++;
-      const outcome = `paid: ${answer.status}${answer.status === 200 ? '' : ` ${text.slice(0, 120)}`}`;
+      const outcome = `paid: ${answer.status}${answer.status === 200 ? '' : ` ${reasonOf(text)}`}`;
       await this.#note({ status: answer.status, text, outcome, ms: performance.now() - begin });
     } catch (error) {
       const { name, cause } = error as Error & { cause?: { code?: string } };
@@ -150,4 +150,11 @@ export class ClusterLoad {
     this.refusals.set(outcome, (this.refusals.get(outcome) ?? 0) + 1);
     await delay(REFUSED_MS);
   }
+}
+
+/** Of a problem document. */
+function reasonOf(text: string): string {
+  const [, code] = /"code":"(\w+)"/.exec(text) ?? [];
+  const [, detail] = /"detail":"([^"]*)/.exec(text) ?? [];
+  return code === undefined ? text.slice(0, 100) : `${code}: ${detail}`;
 }

@@ -171,8 +171,12 @@ async function judgeBooks(
       `paid calls: ${sold} answered to callers, ${states.map(({ state, count }) => `${count} ${state}`).join(', ')}; ` +
         `charged ${now.charged}, gone from the wallets ${wallet}`,
     );
-    const operator = await (faults.hosts.get('a') ?? fail()).operator('POST', '/payments/reconcile');
-    if (operator.status !== 200) console.error(operator.text);
+    // Who sends payouts looks at the books: the others refuse.
+    const asked = await Promise.all(
+      [...faults.hosts.values()].map((host) => host.operator('POST', '/payments/reconcile')),
+    );
+    const agreeing = asked.filter(({ status }) => status === 200).length;
+    if (agreeing === 0) for (const { text } of asked) console.error(text);
     const crons = await rows(
       'SELECT tenant, scheduled_at, count(*) AS runs FROM cron_runs GROUP BY tenant, scheduled_at',
     );
@@ -183,16 +187,12 @@ async function judgeBooks(
       'payments open': now.open + now.refunds,
       'micro-USD between wallets and books': Math.abs(Number(wallet) - now.charged),
       'sold more than charged': Math.max(0, sold - now.answered),
-      'books and chain differ': operator.status === 200 ? 0 : 1,
+      'books and chain differ': agreeing > 0 ? 0 : 1,
       'crons that ran twice': crons.filter(({ runs }) => Number(runs) > 1).length,
     };
   } finally {
     await client.end();
   }
-}
-
-function fail(): never {
-  throw new Error('there is no node');
 }
 
 function judgeTimes(times: Map<string, Times[]>): Record<string, number> {
