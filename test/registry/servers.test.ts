@@ -49,7 +49,7 @@ describe.skipIf(!postgresPrograms())('a server that vanishes', () => {
     await once(relay.listen(0, '127.0.0.1'), 'listening');
     port = (relay.address() as { port: number }).port;
     url = `postgres://turnpike@127.0.0.1:${port}/host`;
-  });
+  }, 60_000);
   afterAll(async () => {
     for (const socket of sockets) socket.destroy();
     relay.close();

@@ -104,7 +104,9 @@ export class Faults {
     await end(host);
     const [times, objects] = await Promise.all([this.#elsewhere(victim), this.#objectsElsewhere(victim)]);
     const since = performance.now();
-    this.hosts.set(victim, await host.restart());
+    const restarted = await host.restart();
+    this.#options.cluster.nodes.push(restarted);
+    this.hosts.set(victim, restarted);
     this.#note(kind, { ...times, objects, back: await this.#back(since) });
   }
 
