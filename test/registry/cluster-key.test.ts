@@ -9,6 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { keyFilesOfNodes, sealAnew } from '../../host/registry/key-file.ts';
 import { openPostgresRegistry, openWithoutNodes } from '../../host/registry/postgres/index.ts';
 import { Client } from '../../host/shared/pg.ts';
+import { Servers } from '../../host/shared/postgres-servers.ts';
 import { postgresPrograms } from '../e2e/support/databases.ts';
 import { PostgresServer } from './support/postgres-server.ts';
 
@@ -34,10 +35,9 @@ describe.skipIf(!postgresPrograms())('rotation of cluster.key', () => {
     const operator = await openWithoutNodes(url);
     const rows = new Client({
       application_name: 'test',
-      connectionString: url,
+      servers: new Servers(url),
       connectionTimeoutMillis: 5_000,
       query_timeout: 30_000,
-      keepAlive: true,
     });
     await rows.connect();
     try {
