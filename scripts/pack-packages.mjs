@@ -9,6 +9,7 @@ import { build } from 'esbuild';
 
 /** All that the host imports of these packages: a module that came from both places would be two modules. */
 const PACKED = [
+  '@noble/curves/secp256k1',
   '@x402/core/client',
   '@x402/core/facilitator',
   '@x402/evm',
