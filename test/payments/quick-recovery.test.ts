@@ -23,7 +23,16 @@ interface Input {
 }
 
 /** Numbers at which something changes: ends of the group and of the field, half of the order, x without a point. */
-const EDGES = [1n, 2n, 5n, CURVE.n - 1n, CURVE.n / 2n, CURVE.n / 2n + 1n, CURVE.p - CURVE.n, CURVE.p - CURVE.n - 1n];
+const EDGES = [
+  1n,
+  2n,
+  5n,
+  CURVE.n - 1n,
+  CURVE.n / 2n,
+  CURVE.n / 2n + 1n,
+  CURVE.Fp.ORDER - CURVE.n,
+  CURVE.Fp.ORDER - CURVE.n - 1n,
+];
 
 function someInput(): Input {
   const hash = randomBytes(32);

@@ -6,14 +6,15 @@ import {
   type Chain,
   type Client,
   createClient,
-  http,
   publicActions,
   type Transport,
   walletActions,
 } from 'viem';
+import { rpcTransport } from './rpc-transport.ts';
 import type { X402Client } from './types.ts';
 
 const TIMEOUT_MS = 10_000;
+const RETRIES = 3;
 const LOCAL_POLLING_MS = 20;
 const PUBLIC_POLLING_MS = 500;
 
@@ -32,12 +33,23 @@ export function x402Client(chain: Chain, account?: Account): X402Client {
   return client.extend(publicActions).extend(walletActions) as unknown as X402Client;
 }
 
+/** The same client for the same account, as long as that lives: to make one takes longer than a call. */
+export function eachOnce<T>(make: (account?: Account) => T): (account?: Account) => T {
+  const known = new WeakMap<object, T>();
+  const nobody = {};
+  return (account) => {
+    const client = known.get(account ?? nobody) ?? make(account);
+    known.set(account ?? nobody, client);
+    return client;
+  };
+}
+
 function settings(chain: Chain) {
   const url = chain.rpcUrls.default.http[0] ?? '';
   const local = new URL(url).hostname === '127.0.0.1';
   return {
     chain,
-    transport: http(url, { timeout: TIMEOUT_MS, retryCount: 3 }),
+    transport: rpcTransport(url, { timeout: TIMEOUT_MS, retryCount: RETRIES }),
     pollingInterval: local ? LOCAL_POLLING_MS : PUBLIC_POLLING_MS,
   };
 }

@@ -10,7 +10,7 @@ import type { Config } from '../../shared/config.ts';
 import { usesTestMoney } from '../../shared/config.ts';
 import { Problem } from '../../shared/problem.ts';
 import { walletChain, X402_NETWORKS } from './chains.ts';
-import { tempoClient, x402Client } from './clients.ts';
+import { eachOnce, tempoClient, x402Client } from './clients.ts';
 import { loadNetworkKeys, type NetworkKeys } from './keys.ts';
 import { type LocalPaymentNetwork, openLocal } from './local.ts';
 import { assertDistinct, type NamedNetwork, type NamedX402Network, namedNetworks } from './named.ts';
@@ -107,7 +107,7 @@ function openTempo({ chain, token, recipient }: NamedNetwork): MppNetwork {
     decimals: 6,
     recipient,
     voucherSignatures: 'primitive',
-    getClient: (account) => tempoClient(chain, account),
+    getClient: eachOnce((account) => tempoClient(chain, account)),
   };
 }
 
@@ -122,7 +122,7 @@ async function openX402(named: NamedX402Network, log: Logger): Promise<X402Netwo
     token,
     ...(await readToken(named, log)),
     recipient,
-    getClient: (account) => x402Client(chain, account),
+    getClient: eachOnce((account) => x402Client(chain, account)),
   };
 }
 

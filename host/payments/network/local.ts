@@ -4,7 +4,7 @@ import type { Address } from 'viem';
 import { startLocalNetwork } from '../../local-network/index.ts';
 import type { Config } from '../../shared/config.ts';
 import { localEvmChain, localTempoChain, walletChain, X402_NETWORKS } from './chains.ts';
-import { tempoClient, x402Client } from './clients.ts';
+import { eachOnce, tempoClient, x402Client } from './clients.ts';
 import type { NetworkKeys } from './keys.ts';
 import type { Network } from './types.ts';
 
@@ -44,7 +44,7 @@ export async function openLocal(options: {
       decimals: 6,
       recipient,
       voucherSignatures: 'ecdsa',
-      getClient: (account) => tempoClient(tempo, account),
+      getClient: eachOnce((account) => tempoClient(tempo, account)),
     },
     x402: {
       ...local.x402,
@@ -54,7 +54,7 @@ export async function openLocal(options: {
       walletChain: walletChain(local.x402.network === `eip155:${evm.id}` ? evm : X402_NETWORKS['base-sepolia'].chain),
       decimals: 6,
       recipient: (config.x402.recipient || recipient) as Address,
-      getClient: (account) => x402Client(evm, account),
+      getClient: eachOnce((account) => x402Client(evm, account)),
     },
     hostAccounts: keys.accounts,
     wallets: keys.wallets,

@@ -3,7 +3,7 @@
  * not take the same nonce. Confirmations are not waited for, so several may be on their way.
  */
 import { type Account, type EncodeFunctionDataParameters, encodeFunctionData, type Hex, keccak256 } from 'viem';
-import { getTransactionCount, prepareTransactionRequest, sendRawTransaction, signTransaction } from 'viem/actions';
+import { getTransactionCount, prepareTransactionRequest, sendRawTransaction } from 'viem/actions';
 import { type Leases, OwnLeases, type Passed } from '../../../registry/leases.ts';
 import type { X402Network } from '../../network/types.ts';
 import { lower } from '../../terms.ts';
@@ -53,7 +53,8 @@ export class EvmLanes {
         data: call.data,
         ...(call.gas === undefined ? {} : { gas: call.gas }),
       });
-      const raw = await signTransaction(client, prepared as never);
+      // By the account itself: viem's action asks the node for the chain's id first, which the transaction names.
+      const raw = await signed(account, prepared);
       const result = await broadcast({ raw, hash: keccak256(raw), nonce });
       if (isTaken(result)) passed.note = noteOf({ nonce, ageMs: 0 });
       return result;
@@ -91,6 +92,11 @@ export class EvmLanes {
     const pending = await getTransactionCount(this.#network.getClient(), { address, blockTag: 'pending' });
     return last && last.nonce >= pending ? last.nonce + 1 : pending;
   }
+}
+
+async function signed(account: Account, prepared: object): Promise<Hex> {
+  if (!account.signTransaction) throw new Error('the account of the host has no key');
+  return account.signTransaction(prepared as never) as Promise<Hex>;
 }
 
 /** The nonce that was taken last, as long as a node may not know of it. */
