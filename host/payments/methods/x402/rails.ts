@@ -43,6 +43,9 @@ const SLOW_TIMEOUT_SECONDS = 3_600;
 /** x402 refuses to settle in the last six seconds of a signature. */
 const SETTLE_MARGIN_MS = 10_000;
 
+/** For how long an account is believed to have the code that it had, ms. */
+const SAME_CODE_MS = 2_000;
+
 /** What the facilitator asks the network. */
 const ASKING = ['readContract', 'verifyTypedData', 'getCode', 'writeContract', 'sendTransaction'] as const;
 
@@ -89,7 +92,7 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
   const client = network.getClient(account);
   const asking = new AsyncLocalStorage<{ isOpen: boolean }>();
   const own = toFacilitatorEvmSigner(
-    noting({ ...client, ...lanes.signer(account), address: account.address }, (error) => {
+    noting({ ...client, ...lanes.signer(account), getCode: codeOf(client), address: account.address }, (error) => {
       const asked = asking.getStore();
       if (asked && isOpen(error)) asked.isOpen = true;
     }) as never,
@@ -285,6 +288,23 @@ function inTheNameOf(remote: RemoteFacilitator, client: X402Client) {
     getAddresses: () => (remote.account ? [remote.account] : []),
     readContract: (asked: Parameters<X402Client['readContract']>[0]) =>
       client.readContract({ ...asked, ...(remote.account ? { account: remote.account } : {}) }),
+  };
+}
+
+/**
+ * The code at an address, asked once for what follows within a moment: to verify and to settle one payment the
+ * facilitator asks four times. What has changed meanwhile the chain itself sees when it settles.
+ */
+function codeOf({ getCode }: X402Client): X402Client['getCode'] {
+  const known = new Map<string, ReturnType<X402Client['getCode']>>();
+  return (asked) => {
+    const found = known.get(asked.address);
+    if (found) return found;
+    const code = getCode(asked);
+    known.set(asked.address, code);
+    const forget = () => void known.delete(asked.address);
+    code.then(() => setTimeout(forget, SAME_CODE_MS).unref(), forget);
+    return code;
   };
 }
 
