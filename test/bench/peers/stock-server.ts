@@ -13,10 +13,19 @@ import { UptoEvmScheme } from '@x402/evm/upto/server';
 import { paymentMiddleware, x402ResourceServer } from '@x402/hono';
 import { Hono } from 'hono';
 import { Mppx, tempo } from 'mppx/hono';
-import type { Hex } from 'viem';
+import {
+  type Account,
+  type Chain,
+  type Client,
+  createClient,
+  type Hex,
+  http,
+  publicActions,
+  type Transport,
+  walletActions,
+} from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { localEvmChain, localTempoChain } from '../../../host/payments/network/chains.ts';
-import { tempoClient, x402Client } from '../../../host/payments/network/clients.ts';
 import type { LocalNetworkFile } from '../../e2e/support/host.ts';
 
 export interface StockSettings {
@@ -28,6 +37,9 @@ export interface StockSettings {
 const { network, key } = JSON.parse(process.env.STOCK ?? '{}') as StockSettings;
 const { chainId, rpcUrl, token } = network;
 const account = privateKeyToAccount(key);
+const stockClient = (chain: Chain) =>
+  createClient({ account, chain, transport: http(rpcUrl), pollingInterval: 20 }) as Client<Transport, Chain, Account>;
+const tempoClient = stockClient(localTempoChain(chainId, rpcUrl));
 
 const mppx = Mppx.create({
   realm: 'bench',
@@ -36,20 +48,20 @@ const mppx = Mppx.create({
     tempo.charge({
       currency: token,
       recipient: account.address,
-      getClient: () => tempoClient(localTempoChain(chainId, rpcUrl)),
+      getClient: () => tempoClient,
     } as never),
     tempo.session({
       currency: token,
       account,
       recipient: account.address,
-      getClient: () => tempoClient(localTempoChain(chainId, rpcUrl), account),
+      getClient: () => tempoClient,
     } as never),
   ],
 } as never) as unknown as Record<'charge' | 'session', (options: object) => never>;
 
 const facilitator = new x402Facilitator();
 const signer = toFacilitatorEvmSigner({
-  ...x402Client(localEvmChain(chainId, rpcUrl), account),
+  ...stockClient(localEvmChain(chainId, rpcUrl)).extend(publicActions).extend(walletActions),
   address: account.address,
 } as never);
 const evm = network.x402.network;

@@ -4,9 +4,10 @@
  */
 import { deploy, type Fetch, mppFetch, mppSessionFetch, x402Fetch } from '../../e2e/support/callers.ts';
 import { grant, register } from '../../e2e/support/deals-host.ts';
-import { startHost, until } from '../../e2e/support/host.ts';
+import { type HostOptions, startHost, until } from '../../e2e/support/host.ts';
 import { payFromCredit } from '../../e2e/support/pay-callers.ts';
 import { type LoadResult, load, median, medianOf } from '../load.ts';
+import { startPaymentChain } from '../peers/payment-chain.ts';
 import { startStockPayments } from '../peers/stock-payments.ts';
 import { startTurnpike } from '../peers/turnpike.ts';
 import { commandOf, cpuSeconds } from '../processes.ts';
@@ -52,7 +53,7 @@ async function inTurn<Item, Result>(items: Item[], measure: (item: Item) => Prom
   return results;
 }
 
-/** The chain serves every subject, and is not what is measured. */
+/** The chain of a host that has its own is not what is measured. */
 function isNoChain(pid: number): boolean {
   return !/^\S*anvil /.test(commandOf(pid));
 }
@@ -122,10 +123,20 @@ async function fromCredit(): Promise<Calls[]> {
 }
 
 async function payments(): Promise<RowResult> {
+  const chain = await startPaymentChain();
+  try {
+    return await paymentsOn(chain.options);
+  } finally {
+    await chain.stop();
+  }
+}
+
+async function paymentsOn(chain: HostOptions): Promise<RowResult> {
   const subject = await startTurnpike(
     HELLO,
     {},
     {
+      ...chain,
       deployment: {
         paidRoutes: [
           { method: 'GET', path: '/paid', price: '0.001' },
@@ -194,7 +205,7 @@ async function payments(): Promise<RowResult> {
       figures,
       targets,
       skipped: [],
-      note: "CPU is without the chain's; unpaid: 402 answers count as errors for wrk and are not shown as such",
+      note: "the chain is in a process of its own; prepaid: CPU is without the chain's; unpaid: 402 answers count as errors for wrk and are not shown as such",
     };
   } finally {
     await stock.stop();
