@@ -90,7 +90,8 @@ const offer = (scheme: 'exact' | 'upto') => ({
 const app = new Hono();
 app.use(paymentMiddleware({ 'GET /exact': offer('exact'), 'GET /upto': offer('upto') }, resources));
 app.get('/charge', mppx.charge({ amount: '0.001' }), (c) => c.text('hello'));
-app.all('/session', mppx.session({ amount: '0.001', unitType: 'request', suggestedDeposit: '5' }), (c) =>
+// As much as the host asks for: each side's payers top up as often.
+app.all('/session', mppx.session({ amount: '0.001', unitType: 'request', suggestedDeposit: '0.02' }), (c) =>
   c.text('hello'),
 );
 app.get('/exact', (c) => c.text('hello'));

@@ -14,9 +14,13 @@ import { commandOf, cpuSeconds } from '../processes.ts';
 import type { Subject } from '../subject.ts';
 import { type Figure, judge, type RowResult, round, type Target } from '../table.ts';
 import { HELLO } from '../workers.ts';
+import { paymentMemory } from './payment-memory.ts';
 
 export function paymentRows(): { id: string; run(): Promise<RowResult> }[] {
-  return [{ id: 'payments', run: payments }];
+  return [
+    { id: 'payments', run: payments },
+    { id: 'payment-memory', run: paymentMemory },
+  ];
 }
 
 const WARM_UP_SECONDS = 3;
