@@ -75,10 +75,21 @@ test.each<readonly [string, Node]>([
   ['an empty answer', json(200, '')],
   ['more than is read', json(200, `"${'x'.repeat(10_485_760)}"`)],
   ['a connection that ends', (request) => void request.socket.destroy()],
+  [
+    'a connection that ends within the answer',
+    (_request, response) =>
+      void response.writeHead(200, { 'content-length': 9 }).write('{', () => response.socket?.destroy()),
+  ],
   ['silence', () => {}],
 ])('%s', async (_name, answer) => {
   const [theirs, ours] = await both(`http://${await node(answer)}`);
   expect(ours).toEqual(theirs);
+});
+
+test('silence within an answer ends in time, too, which viem waits for', async () => {
+  const url = await node((_request, response) => void response.writeHead(200).write('{'));
+  const transport = rpcTransport(`http://${url}`, { timeout: TIMEOUT_MS, retryCount: 0 });
+  expect(await outcome(transport)).toMatchObject([{ name: expect.stringMatching(/^(Timeout|HttpRequest)Error$/) }]);
 });
 
 test('what is asked is the same: document, name and password', async () => {
