@@ -22,6 +22,12 @@ const AGENTS = { keepAlive: true, maxFreeSockets: 16 };
 const HTTP = { request: http.request, agent: new http.Agent(AGENTS) };
 const HTTPS = { request: https.request, agent: new https.Agent(AGENTS) };
 
+/**
+ * The node closed a kept connection just as it was used: what a busy process cannot see in time. Sent again, a
+ * transaction is known by its hash.
+ */
+const CLOSED: ReadonlySet<unknown> = new Set(['ECONNRESET', 'EPIPE']);
+
 interface Answer {
   status: number;
   headers: http.IncomingHttpHeaders;
@@ -57,14 +63,15 @@ function poster(given: string, timeout: number): (document: string, body: Call) 
   const { protocol, username, password, href } = new URL(given);
   const { request, agent } = protocol === 'https:' ? HTTPS : HTTP;
   const auth = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
-  const options = { method: 'POST', agent, ...(auth === ':' ? {} : { auth }) };
-  return (document, body) =>
-    new Promise((resolve, reject) => {
+  const options = { method: 'POST', ...(auth === ':' ? {} : { auth }) };
+  const attempt = (document: string, body: Call, isFresh: boolean) =>
+    new Promise<Answer>((resolve, reject) => {
       const failed = (cause: Error) => {
         clearTimeout(timer);
         reject(cause instanceof BaseError ? cause : new HttpRequestError({ body, cause, url: given }));
       };
-      const sent = request(href, { ...options, headers: headersOf(document) }, (answer) => {
+      const how = { ...options, agent: isFresh ? false : agent, headers: headersOf(document) };
+      const sent = request(href, how, (answer) => {
         const pieces: Buffer[] = [];
         let size = 0;
         answer.on('data', (piece: Buffer) => {
@@ -80,9 +87,14 @@ function poster(given: string, timeout: number): (document: string, body: Call) 
         });
       });
       const timer = setTimeout(() => sent.destroy(new TimeoutError({ body, url: given })), timeout);
-      sent.on('error', failed);
+      sent.on('error', (error: NodeJS.ErrnoException) => {
+        if (isFresh || !sent.reusedSocket || !CLOSED.has(error.code)) return failed(error);
+        clearTimeout(timer);
+        resolve(attempt(document, body, true));
+      });
       sent.end(document);
     });
+  return (document, body) => attempt(document, body, false);
 }
 
 function headersOf(document: string): http.OutgoingHttpHeaders {
