@@ -1,10 +1,10 @@
 /**
  * The Durable Objects of one slug, queues and workflows among them. They are in one process at a time: while one instance
- * replaces another, the old one ends before the new one opens their folder. Those of a preview are in its memory.
+ * replaces another, the old one ends before the new one opens their folder. Those of a preview end with its instance.
  */
 import { rmSync } from 'node:fs';
 import { type Objects, objectsOf } from '../bindings/durable-objects/classes.ts';
-import { copiesFolder, objectsFolder } from '../bindings/durable-objects/folder.ts';
+import { objectsFolder, passingFolder, removePassed } from '../bindings/durable-objects/folder.ts';
 import type { InstanceSpec, StorageQuotas, TenantId } from '../shared/contracts.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
 import type { MemberPart } from './cluster-member.ts';
@@ -88,10 +88,15 @@ export class SlugObjects {
     const classes = this.#kept(spec.bindings);
     this.#disk = undefined;
     if (!classes || this.#options.away()) return undefined;
-    if (this.#options.clustered) return await this.#openDisk(spec, classes, uid, generation);
+    const { clustered, preview, tenantsFolder } = this.#options;
+    if (clustered || preview !== undefined) {
+      await removePassed(tenantsFolder, spec.tenant);
+      const folder = passingFolder(tenantsFolder, spec.tenant, generation);
+      return await this.#openDisk(spec, classes, uid, folder);
+    }
     // One that was killed may not be gone yet: never two processes on one folder.
     await Promise.all([...leaving].map((old) => objectsOf(old.spec.bindings) && old.ended));
-    return await this.#openDisk(spec, classes, uid);
+    return await this.#openDisk(spec, classes, uid, objectsFolder(tenantsFolder, spec.tenant));
   }
 
   /** What it has in the cluster. */
@@ -120,16 +125,17 @@ export class SlugObjects {
   /** The instance is gone, for this reason. */
   ended({ spec: { tenant, bindings }, generation }: InstanceProcess, reason: ExitReason): void {
     const { slug, preview, tenantsFolder, clustered, onAtRest } = this.#options;
-    if (clustered) rmSync(copiesFolder(tenantsFolder, tenant, generation), { recursive: true, force: true });
+    if (clustered || preview !== undefined)
+      rmSync(passingFolder(tenantsFolder, tenant, generation), { recursive: true, force: true });
     if (preview !== undefined || !objectsOf(bindings) || reason === 'replaced' || reason === 'shutdown') return;
     onAtRest({ slug, tenant, folder: objectsFolder(tenantsFolder, tenant) });
   }
 
-  /** All but databases of a preview are in its memory. */
+  /** In a cluster, all but databases of a preview are in its memory: what is on the disk there is shared. */
   #kept(bindings: InstanceSpec['bindings']): Objects | undefined {
     const { preview, clustered } = this.#options;
     const found = objectsOf(bindings, clustered);
-    return preview === undefined || (found?.databases ?? 0) > 0 ? found : undefined;
+    return preview === undefined || !clustered || (found?.databases ?? 0) > 0 ? found : undefined;
   }
 
   /** Bytes of all objects together, databases among them, which have limits of their own. @param share for those */
@@ -143,17 +149,14 @@ export class SlugObjects {
   }
 
   async #openDisk(
-    { tenant, bindings, limits }: InstanceSpec,
+    { bindings, limits }: InstanceSpec,
     classes: Objects,
     uid: number | undefined,
-    generation?: number,
+    folder: string,
   ): Promise<PrewarmedSandboxOptions['objects']> {
-    const { tenantsFolder, onExceeded, onFreed } = this.#options;
-    const copies = generation === undefined ? undefined : copiesFolder(tenantsFolder, tenant, generation);
-    // Of a host that was killed.
-    if (copies !== undefined) rmSync(copies, { recursive: true, force: true });
+    const { clustered, onExceeded, onFreed } = this.#options;
     const disk = new ObjectsDisk({
-      folder: copies ?? objectsFolder(tenantsFolder, tenant),
+      folder,
       quota: this.#quota(bindings, limits, DISK_SHARE),
       onExceeded: (detail) => {
         if (this.#disk === disk) onExceeded(detail);
@@ -163,6 +166,6 @@ export class SlugObjects {
       },
     });
     this.#disk = disk;
-    return { ...(await disk.open(classes, uid)), clustered: copies !== undefined };
+    return { ...(await disk.open(classes, uid)), clustered };
   }
 }

@@ -1,4 +1,5 @@
 /** Versions at addresses of their own: what they share with the live one, what they do not, and what ends them. */
+import { readdirSync } from 'node:fs';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -293,6 +294,58 @@ export default { async fetch(request, env) {
   const promoted = await owner(`${host.url}/_admin/objects/rollback`, jsonPost({ version: preview.version }));
   expect(promoted.status).toBe(200);
   expect(await count()).toEqual({ name: 'two', n: 3 });
+});
+
+test('objects with SQL, queues and workflows of a preview work, are its own, and end with it', async () => {
+  const code = (name: string) => `
+import { DurableObject, WorkflowEntrypoint } from 'cloudflare:workers';
+export class Book extends DurableObject {
+  constructor(ctx, env) { super(ctx, env); ctx.storage.sql.exec('CREATE TABLE IF NOT EXISTS notes (text TEXT)'); }
+  note(text) { this.ctx.storage.sql.exec('INSERT INTO notes VALUES (?)', text); }
+  read() { return this.ctx.storage.sql.exec('SELECT text FROM notes ORDER BY text').toArray().map(({ text }) => text); }
+}
+export class Flow extends WorkflowEntrypoint {
+  async run(event, step) { await step.do('note', () => this.env.BOOKS.getByName('book').note('flow of ${name}')); }
+}
+export default {
+  async fetch(request, env) {
+    const { pathname } = new URL(request.url);
+    const book = env.BOOKS.getByName('book');
+    if (pathname.endsWith('/begin')) {
+      await book.note('begun by ${name}');
+      await env.JOBS.send('job');
+      await env.FLOWS.create({ id: 'flow' });
+    }
+    return Response.json(await book.read());
+  },
+  async queue(batch, env) { await env.BOOKS.getByName('book').note('queue of ${name}'); },
+};`;
+  const all = (name: string) => [`begun by ${name}`, `flow of ${name}`, `queue of ${name}`];
+  await deploy(owner, host.url, {
+    slug: 'work',
+    code: code('one'),
+    bindings: {
+      durableObjects: { BOOKS: { class: 'Book' } },
+      queues: { JOBS: { queue: 'jobs', consumer: { maxBatchTimeout: 0 } } },
+      workflows: { FLOWS: { class: 'Flow', name: 'flow' } },
+    },
+  });
+  const answer = await owner(`${host.url}/_admin/code/work`, jsonPut({ code: code('two'), preview: true }));
+  const { preview } = (await answer.json()) as { preview: Preview };
+  const previewed = (pathname: string) => ask(at(preview, pathname, 'work'));
+  const live = (pathname: string) => ask(`${host.url}/work${pathname}`);
+  await Promise.all([previewed('/begin'), live('/begin')]);
+  await expect.poll(() => previewed('/')).toEqual(all('two'));
+  await expect.poll(() => live('/')).toEqual(all('one'));
+  const files = () => readdirSync(host.data, { recursive: true }).map(String);
+  const kept = () => files().filter((name) => /objectCopies\/.*sqlite/.test(name));
+  expect(kept()).not.toEqual([]);
+  // A change of settings ends it.
+  const put = await owner(`${host.url}/_admin/code/work`, jsonPut({ vars: { A: 'b' } }));
+  expect(put.status, await put.text()).toBe(200);
+  await expect.poll(kept).toEqual([]);
+  expect(await previewed('/')).toEqual([]);
+  expect(await live('/')).toEqual(all('one'));
 });
 
 test('the command uploads, lists and promotes previews of a project with static files, by a deploy key, too', async () => {

@@ -2,8 +2,9 @@
  * The folder of one tenant's objects: SQLite files that workerd writes from inside of the tenant's sandbox. Nothing in it
  * is opened as a database by the host, and no link in it is followed.
  */
+import { randomUUID } from 'node:crypto';
 import { type Dir, lchownSync, lstatSync, opendirSync, type Stats } from 'node:fs';
-import { lchown, lstat, mkdir, rm } from 'node:fs/promises';
+import { lchown, lstat, mkdir, readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { FOLDER, type Objects } from './classes.ts';
@@ -12,10 +13,22 @@ export function objectsFolder(tenantsFolder: string, tenant: string): string {
   return path.join(tenantsFolder, tenant, FOLDER);
 }
 
-/** Where one instance keeps its copies of the cluster's objects, for as long as it runs. */
-export function copiesFolder(tenantsFolder: string, tenant: string, generation: number): string {
-  return path.join(tenantsFolder, tenant, 'objectCopies', String(generation));
+/** What a host that was killed left is told from it by the name. */
+const THIS_RUN = randomUUID();
+
+/** Where one instance keeps objects for as long as it runs: copies of the cluster's, or those of a preview. */
+export function passingFolder(tenantsFolder: string, tenant: string, generation: number): string {
+  return path.join(passing(tenantsFolder, tenant), THIS_RUN, String(generation));
 }
+
+/** Removes what instances of a host that was killed left. */
+export async function removePassed(tenantsFolder: string, tenant: string): Promise<void> {
+  const folder = passing(tenantsFolder, tenant);
+  for (const run of await readdir(folder).catch(() => []))
+    if (run !== THIS_RUN) await rm(path.join(folder, run), { recursive: true, force: true });
+}
+
+const passing = (tenantsFolder: string, tenant: string) => path.join(tenantsFolder, tenant, 'objectCopies');
 
 /** Makes the folder, removes what is to be deleted, and gives the rest to the user. Only while no process writes to it. */
 export async function prepareFolder(folder: string, { deleted }: Objects, uid: number | undefined): Promise<void> {
