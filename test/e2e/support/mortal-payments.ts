@@ -6,7 +6,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { serve } from '@hono/node-server';
-import type { Hex } from 'viem';
+import type { Account, Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import defaults from '../../../config/turnpike.default.json' with { type: 'json' };
 import { createPayments, type Payments, type TollDeployment } from '../../../host/payments/index.ts';
@@ -17,6 +17,8 @@ import { AdjustableClock } from '../../../host/shared/clock.ts';
 import { asProblem } from '../../../host/shared/problem.ts';
 import { quiet } from './payments-rig.ts';
 
+/** Signs nothing. */
+const NOBODY = privateKeyToAccount(generatePrivateKey());
 const never = new Promise<never>(() => {});
 
 export interface Life {
@@ -124,10 +126,12 @@ function mortal(alive: Network, life: Life): Network {
   };
   const { mpp, x402 } = alive;
   if (!mpp || !x402) throw new Error('no network');
+  // A network makes one client for an account. Other lives are not to have this one's.
+  const own = (account?: Account) => ({ ...(account ?? NOBODY) }) as Account;
   return {
     ...alive,
-    mpp: { ...mpp, getClient: (account) => wrap(mpp.getClient(account) as never) },
-    x402: { ...x402, getClient: (account) => wrap(x402.getClient(account) as never) },
+    mpp: { ...mpp, getClient: (account) => wrap(mpp.getClient(own(account)) as never) },
+    x402: { ...x402, getClient: (account) => wrap(x402.getClient(own(account)) as never) },
   };
 }
 
