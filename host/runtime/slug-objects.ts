@@ -109,7 +109,7 @@ export class SlugObjects {
     };
   }
 
-  /** Whether the instance has anything but in its memory. */
+  /** Whether the instance keeps anything outside its memory. */
   isKept({ bindings }: InstanceSpec): boolean {
     return this.#kept(bindings) !== undefined;
   }

@@ -5,28 +5,26 @@
 import { existsSync, renameSync } from 'node:fs';
 import path from 'node:path';
 import { putAssets } from '../assets/transfer.ts';
-import { transferStores } from '../bindings/store-process/transfer-all.ts';
 import { Deployments } from '../registry/deployments.ts';
-import { openRegistry, type Registry } from '../registry/index.ts';
+import { openRegistry } from '../registry/index.ts';
 import { type KeyFiles, keyFilesIn, keyFilesOfNodes } from '../registry/key-file.ts';
 import { openWithoutNodes } from '../registry/postgres/index.ts';
 import { beginMoveIn, moveIn } from '../registry/postgres/move-in.ts';
-import type { Deployment } from '../registry/schema/deployments.ts';
 import { CodeStore, type SharedCode } from '../runtime/code-store.ts';
 import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
-import { openBucket, refuseHalfACluster, type SharedBucket } from './cluster.ts';
+import { openBucket, refuseHalfACluster } from './cluster.ts';
 import { type Folders, openFolders } from './folders.ts';
 import {
   checkBooks,
+  type DataSteps,
   idOfMove,
   KEYS,
   living,
   type Moved,
-  openBothStores,
+  moveData,
   refuseKinds,
   type Say,
-  storeProgress,
 } from './moving.ts';
 import { putAllObjects } from './moving-objects.ts';
 
@@ -69,7 +67,13 @@ export async function moveBoxIn(config: Config, dataFolder: string, say: Say = (
     await box.client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
     await putKeys(await keyFilesOfNodes(cluster, key, folders.data), folders);
     const bucket = await openBucket(config, cluster);
-    const data = await putData(config, folders, living(deployments), box, bucket, say);
+    const steps: DataSteps = {
+      code: () => putCode(new Deployments(box.db), new CodeStore(folders.code), bucket.code),
+      assets: (tenant) => putAssets(folders.tenants, tenant, bucket.assets),
+      objects: (present) => putAllObjects(config, folders, present, bucket, say),
+      from: 'box',
+    };
+    const data = await moveData(config, folders.tenants, living(deployments), steps, say);
     let result: Moved | undefined;
     await moveIn(box.client, cluster.client, move, async (rows) => {
       // Before it counts: two hosts with the same debts would pay them twice.
@@ -84,32 +88,6 @@ export async function moveBoxIn(config: Config, dataFolder: string, say: Say = (
   } finally {
     box.close();
     await cluster.close();
-  }
-}
-
-async function putData(
-  config: Config,
-  folders: Folders,
-  present: Deployment[],
-  box: Registry,
-  bucket: SharedBucket,
-  say: Say,
-): Promise<Omit<Moved, 'rows'>> {
-  const code = await putCode(new Deployments(box.db), new CodeStore(folders.code), bucket.code);
-  say(`code: ${code} versions`);
-  const assets = { files: 0, bytes: 0 };
-  for (const { tenant } of present) {
-    const { files, bytes } = await putAssets(folders.tenants, tenant, bucket.assets);
-    assets.files += files;
-    assets.bytes += bytes;
-    if (files > 0) say(`static files of ${tenant}: ${files}`);
-  }
-  const both = await openBothStores(config, folders.tenants);
-  try {
-    const stores = await transferStores(both.box, both.cluster, storeProgress(say));
-    return { code, assets, stores, objects: await putAllObjects(config, folders, present, bucket, say) };
-  } finally {
-    await both.close();
   }
 }
 

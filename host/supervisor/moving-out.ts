@@ -5,7 +5,6 @@
 import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { takeAssets } from '../assets/transfer.ts';
-import { transferStores } from '../bindings/store-process/transfer-all.ts';
 import { Deployments } from '../registry/deployments.ts';
 import { openRegistry, type Registry } from '../registry/index.ts';
 import { keyFilesIn, keyFilesOfNodes } from '../registry/key-file.ts';
@@ -20,14 +19,14 @@ import { openBucket, type SharedBucket } from './cluster.ts';
 import { type Folders, openFolders } from './folders.ts';
 import {
   checkBooks,
+  type DataSteps,
   idOfMove,
   KEYS,
   living,
   type Moved,
-  openBothStores,
+  moveData,
   refuseKinds,
   type Say,
-  storeProgress,
 } from './moving.ts';
 import { takeAllObjects } from './moving-objects.ts';
 
@@ -71,7 +70,13 @@ export async function moveClusterOut(
       if (text !== undefined) await keyFilesIn(folders.data)(name).replace(text);
     }
     const bucket = await openBucket(config, cluster);
-    const data = await takeData(config, folders, cluster, bucket, say);
+    const steps: DataSteps = {
+      code: () => takeCode(new Deployments(cluster.db), new CodeStore(folders.code, bucket.code), bucket),
+      assets: (tenant) => takeAssets(folders.tenants, tenant, bucket.assets),
+      objects: (present) => takeAllObjects(config, folders, present, bucket, say),
+      from: 'cluster',
+    };
+    const data = await moveData(config, folders.tenants, living(deployments), steps, say);
     const moved = { rows: await takeRegistry(folders, cluster), ...data };
     say('registry: every row is copied');
     await close(cluster.client, { why: 'moved out', move, moved });
@@ -103,33 +108,6 @@ function refuseUsedFolder(folder: string): void {
   const isOfMove = names.includes('move');
   if (isOfMove || names.every((name) => HARMLESS.test(name))) return;
   throw new Problem('conflict', `${folder} is not empty. Name a new folder with --data.`);
-}
-
-async function takeData(
-  config: Config,
-  folders: Folders,
-  cluster: Registry,
-  bucket: SharedBucket,
-  say: Say,
-): Promise<Omit<Moved, 'rows'>> {
-  const deployments = new Deployments(cluster.db);
-  const code = await takeCode(deployments, new CodeStore(folders.code, bucket.code), bucket);
-  say(`code: ${code} versions`);
-  const assets = { files: 0, bytes: 0 };
-  const present = living(await deployments.all());
-  for (const { tenant } of present) {
-    const { files, bytes } = await takeAssets(folders.tenants, tenant, bucket.assets);
-    assets.files += files;
-    assets.bytes += bytes;
-    if (files > 0) say(`static files of ${tenant}: ${files}`);
-  }
-  const both = await openBothStores(config, folders.tenants);
-  try {
-    const stores = await transferStores(both.cluster, both.box, storeProgress(say));
-    return { code, assets, stores, objects: await takeAllObjects(config, folders, present, bucket, say) };
-  } finally {
-    await both.close();
-  }
 }
 
 async function takeCode(deployments: Deployments, to: CodeStore, { code }: SharedBucket): Promise<number> {

@@ -5,7 +5,7 @@ import { pino } from 'pino';
 import { boundBindings } from '../bindings/index.ts';
 import type { Transferred } from '../bindings/store-process/transfer.ts';
 import type { AllStores } from '../bindings/store-process/transfer-all.ts';
-import { storesOfBox, storesOfCluster } from '../bindings/store-process/transfer-all.ts';
+import { storesOfBox, storesOfCluster, transferStores } from '../bindings/store-process/transfer-all.ts';
 import type { Registry } from '../registry/index.ts';
 import { keyFileAt } from '../registry/key-file.ts';
 import { Invariants } from '../registry/payments/invariants.ts';
@@ -44,7 +44,7 @@ export async function idOfMove(folder: string): Promise<string> {
 }
 
 /** Both sides of KV and R2. @param tenantsFolder of the box */
-export async function openBothStores(
+async function openBothStores(
   config: Config,
   tenantsFolder: string,
 ): Promise<{ box: AllStores; cluster: AllStores; close(): Promise<void> }> {
@@ -73,8 +73,45 @@ export async function openBothStores(
   }
 }
 
+/** How one direction moves what is not in the registry. */
+export interface DataSteps {
+  /** @returns how many versions */
+  code(): Promise<number>;
+  assets(tenant: string): Promise<{ files: number; bytes: number }>;
+  objects(deployments: Deployment[]): Promise<Moved['objects']>;
+  /** KV and R2 go from one side to the other. */
+  from: 'box' | 'cluster';
+}
+
+/** Code, static files, KV and R2, objects: in this order, as objects need the schema of stores. */
+export async function moveData(
+  config: Config,
+  tenantsFolder: string,
+  deployments: Deployment[],
+  steps: DataSteps,
+  say: Say,
+): Promise<Omit<Moved, 'rows'>> {
+  const code = await steps.code();
+  say(`code: ${code} versions`);
+  const assets = { files: 0, bytes: 0 };
+  for (const { tenant } of deployments) {
+    const { files, bytes } = await steps.assets(tenant);
+    assets.files += files;
+    assets.bytes += bytes;
+    if (files > 0) say(`static files of ${tenant}: ${files}`);
+  }
+  const { box, cluster, close } = await openBothStores(config, tenantsFolder);
+  try {
+    const [from, to] = steps.from === 'box' ? [box, cluster] : [cluster, box];
+    const stores = await transferStores(from, to, storeProgress(say));
+    return { code, assets, stores, objects: await steps.objects(deployments) };
+  } finally {
+    await close();
+  }
+}
+
 /** Tells now and then how far the stores are. */
-export function storeProgress(say: Say): (place: { tenant: string; name: string }, more: Transferred) => void {
+function storeProgress(say: Say): (place: { tenant: string; name: string }, more: Transferred) => void {
   let last = '';
   let saidAt = 0;
   let sum = { rows: 0, bytes: 0 };

@@ -3,14 +3,11 @@
  * and alarms are read. A tenant that has broken out of JavaScript could have written anything into the files, so they are
  * copied, opened as databases in a sandbox only, and what comes out is checked.
  */
-import { chownSync, lchownSync, readdirSync } from 'node:fs';
 import { copyFile, lstat, readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { text } from 'node:stream/consumers';
 import { z } from 'zod';
-import type { Bind, Sandbox } from '../../sandbox/confinement.ts';
-import { spawnConfined } from '../../sandbox/spawn.ts';
-import { tenantUser } from '../../sandbox/users.ts';
+import type { Sandbox } from '../../sandbox/confinement.ts';
+import { runOnCopies } from './copied-databases.ts';
 
 /** The table is workerd's own (1.20261117.1): src/workerd/server/alarm-scheduler.c++; times are in ns. */
 const PROGRAM = `
@@ -27,7 +24,9 @@ for (const name of readdirSync(folder)) {
   database.close();
 }
 `;
-const LIMITS = { openFiles: 64, processes: 64, fileBytes: 4 * 1024 ** 3 };
+const FILE_BYTES = 4 * 1024 ** 3;
+/** For all objects of a class. ms */
+const TIMEOUT_MS = 3_600_000;
 const FILE = /^([0-9a-f]{64})\.sqlite(-wal)?$/;
 const ALARMS = /^metadata\.sqlite(-wal)?$/;
 const SHARED_MEMORY = /\.sqlite-shm$/;
@@ -49,7 +48,7 @@ export interface AlarmAtRest {
 
 /**
  * @param folder of one class @param to an empty folder for copies
- * @throws Error for what is no file of an object
+ * @throws Error where the folder has anything but files of objects
  */
 export async function objectsAtRest(
   sandbox: Sandbox,
@@ -61,34 +60,15 @@ export async function objectsAtRest(
   for (const name of names) {
     const file = path.join(folder, name);
     if (!(FILE.test(name) || ALARMS.test(name)) || !(await lstat(file)).isFile())
-      throw new Error(`${file} is no file of an object`);
+      throw new Error(`${file} is not a file of an object`);
     await copyFile(file, path.join(to, name));
   }
-  const said = await checkpoint(sandbox, tenant, to);
+  const copies = { tenant, folder: to, program: PROGRAM, fileBytes: FILE_BYTES, timeout: TIMEOUT_MS };
+  const said = (await runOnCopies(sandbox, copies)).split('\n').filter((line) => line !== '');
   const alarms = said.map((line) => {
     const [id, at, name] = alarmShape.parse(JSON.parse(line));
     return { id, at, name };
   });
   const ids = names.flatMap((name) => (name.endsWith('.sqlite') ? (FILE.exec(name)?.[1] ?? []) : []));
   return { objects: ids.map((id) => ({ id, file: path.join(to, `${id}.sqlite`) })), alarms };
-}
-
-async function checkpoint(sandbox: Sandbox, tenant: string, folder: string): Promise<string[]> {
-  const uid = tenantUser(tenant);
-  if (uid !== undefined) {
-    chownSync(folder, uid, uid);
-    for (const name of readdirSync(folder)) lchownSync(path.join(folder, name), uid, uid);
-  }
-  const bind: Bind = { from: folder, to: '/data', writable: true };
-  const child = await spawnConfined(sandbox, {
-    program: process.execPath,
-    args: ['--disable-warning=ExperimentalWarning', '--input-type=module', '-e', PROGRAM, sandbox.inside(bind)],
-    binds: [bind],
-    uid,
-    profile: 'database',
-    limits: LIMITS,
-  });
-  const [said, failure, { code }] = await Promise.all([text(child.stdout), text(child.stderr), child.ended]);
-  if (code !== 0) throw new Error(`the objects in ${folder} cannot be read: ${failure.slice(0, 500)}`);
-  return said.split('\n').filter((line) => line !== '');
 }
