@@ -4,6 +4,8 @@ import { type Database, type Env, payUrl, type Statement } from './environment.t
 
 /** Largest amount of one movement, micro-USD: a million USD. */
 export const MOST = 1_000_000_000_000;
+/** What people buy on the pages, and mandates buy. */
+export const CREDIT = { service: 'deals-watches', plan: 'default' };
 
 export interface Service {
   slug: string;

@@ -5,11 +5,12 @@ import { readPlaces } from '../../kit/look/tenant.ts';
 import { migrate } from '../../kit/migrate.ts';
 import { welcomeTerms } from './accounts/welcome.ts';
 import { apiApp } from './api.ts';
+import { CREDIT } from './catalog.ts';
 import { MIGRATIONS } from './database/migrations.ts';
 import { checkEnvironment, type Env, payUrl } from './environment.ts';
 import { paidOnPage } from './gateway/payments.ts';
 import { pagesApp } from './pages/app.ts';
-import { CREDIT, createPlatform, type Platform, sweep } from './platform.ts';
+import { createPlatform, type Platform, sweep } from './platform.ts';
 import { Problem } from './problem.ts';
 
 const DAY_MS = 86_400_000;

@@ -3,7 +3,7 @@ import { Hono } from 'hono';
 import { formatUsd, parseUsd } from '../../kit/usd.ts';
 import type { PasswordReset } from './accounts/password-reset.ts';
 import { newId, newSecret, sameText, sha256Hex } from './accounts/tokens.ts';
-import { type Catalog, MOST, SLUG } from './catalog.ts';
+import { type Catalog, CREDIT, MOST, SLUG } from './catalog.ts';
 import type { Disputes } from './credit/disputes.ts';
 import type { Ledger } from './credit/ledger.ts';
 import type { OriginEvents } from './credit/origin-events.ts';
@@ -189,7 +189,7 @@ export function operatorApp(parts: OperatorParts): Hono {
     const until = expiresAt === undefined ? null : Date.parse(text(expiresAt, '/expiresAt') ?? '');
     if (until !== null && !Number.isFinite(until)) throw invalidField('/expiresAt', 'an ISO 8601 time is expected');
     // The event is written in the transaction that books the credit, so that a kill cannot separate them.
-    const told = parts.events.creditGranted(text(service, '/service') ?? 'deals-watches', account, parts.now());
+    const told = parts.events.creditGranted(text(service, '/service') ?? CREDIT.service, account, parts.now());
     const granted = await ledger.grant(
       {
         key: `operator:${text(key, '/key') ?? newId('key')}`,

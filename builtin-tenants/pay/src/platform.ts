@@ -8,7 +8,7 @@ import { Humans } from './accounts/humans.ts';
 import { Mail } from './accounts/mail.ts';
 import { PasswordReset } from './accounts/password-reset.ts';
 import { Welcome, welcomeTerms } from './accounts/welcome.ts';
-import { Catalog } from './catalog.ts';
+import { Catalog, CREDIT } from './catalog.ts';
 import { Disputes } from './credit/disputes.ts';
 import { Ledger } from './credit/ledger.ts';
 import { OriginEvents } from './credit/origin-events.ts';
@@ -25,8 +25,6 @@ import { AutoTopUp } from './topup/auto-topup.ts';
 
 /** A hold that nobody settled for this long has lost its owner: longer than any origin may take. */
 const HOLD_ABANDONED_MS = 5 * ABANDONED_MS;
-/** What people buy on the pages, and mandates buy. */
-export const CREDIT = { service: 'deals-watches', plan: 'default' };
 
 export interface Platform {
   env: Env;

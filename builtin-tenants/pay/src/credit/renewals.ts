@@ -5,7 +5,7 @@
  */
 import { formatUsd, parseUsd } from '../../../kit/usd.ts';
 import { newId, newSecret, sha256Hex } from '../accounts/tokens.ts';
-import { MOST } from '../catalog.ts';
+import { CREDIT, MOST } from '../catalog.ts';
 import type { Database } from '../environment.ts';
 import { invalidField, Problem } from '../problem.ts';
 import type { Disputes } from './disputes.ts';
@@ -156,7 +156,7 @@ export class Renewals {
       .bind(ledgerKey(key))
       .first<{ account: string }>();
     if (!row) return false;
-    const told = events.creditGranted('deals-watches', row.account, now());
+    const told = events.creditGranted(CREDIT.service, row.account, now());
     await disputes.refund(row.account, key, 'the term was renewed otherwise', told);
     return true;
   }
