@@ -7,6 +7,7 @@ import { promisify } from 'node:util';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { UptoEvmScheme } from '@x402/evm/upto/client';
 import { wrapFetchWithPaymentFromConfig } from '@x402/fetch';
+import { Credential } from 'mppx';
 import { Mppx, tempo } from 'mppx/client';
 import { erc20Abi, type Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
@@ -229,6 +230,23 @@ test('a session with top-up runs through the edge, and closes by the client', as
     500,
   );
   expect((await session.fetch(`${host.url}/shop/cheap`)).status).toBe(200);
+  const { challenge, payload, source } = Credential.deserialize<{ channelId: string; descriptor: unknown }>(
+    session.sent.authorization ?? '',
+  );
+  const { channelId, descriptor } = payload;
+  const topUp = {
+    action: 'topUp',
+    type: 'transaction',
+    channelId,
+    descriptor,
+    additionalDeposit: '1',
+    transaction: '0x76',
+  };
+  const authorization = Credential.serialize({ challenge, source, payload: topUp } as never);
+  // Clients send it by POST, whatever the route's method is, and pay what the answer asks.
+  const refused = await fetch(`${host.url}/shop/cheap`, { method: 'POST', headers: { authorization } });
+  expect([refused.status, await refused.text()]).toEqual([402, expect.stringContaining('The top-up failed')]);
+  expect(refused.headers.get('www-authenticate')).toMatch(/^Payment .*intent="session"/);
   const receipt = await session.close();
   expect(receipt?.spent).toBe(String(26 * 12_300));
   expect(before - (await balance('tempo', session.address))).toBe(26n * 12_300n);

@@ -17,7 +17,7 @@ import type { Presented } from '../methods/method.ts';
 import type { SessionPlaces } from '../methods/tempo/sessions/places.ts';
 import { sessionReceipt } from '../methods/tempo/sessions/receipt.ts';
 import type { OfferBook } from '../offers.ts';
-import { findRouteOf, pricedMethods, routeName } from '../paid-routes.ts';
+import { findPaidRoute, findRouteOf, pricedMethods, routeName } from '../paid-routes.ts';
 import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from '../request.ts';
 import { type Again, type Place, placeOf } from '../settlement/again.ts';
 import type { LiveCalls } from '../settlement/live-calls.ts';
@@ -244,7 +244,12 @@ export class Toll {
       } catch (error) {
         const problem = asProblem(error);
         if (problem.code === 'internal') throw error;
-        return exposed(problem.toResponse(context.requestId));
+        const metered = deployment.paidRoutes.filter(({ mode }) => mode === 'metered');
+        const [method] = pricedMethods(metered, context.tenantPath ?? '/');
+        const route = method && findPaidRoute(metered, method, context.tenantPath ?? '/');
+        if (problem.code !== 'payment_invalid' || !route) return exposed(problem.toResponse(context.requestId));
+        const challenge = this.#challenge(context, discoveryOf(method, route));
+        return this.#options.challenger.response(this.#usual(deployment, route), challenge, problem);
       }
     }
     return this.#options.forward(deployment.slug, forwarded(request, undefined, false), {}, request.signal);
