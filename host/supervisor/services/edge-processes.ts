@@ -5,7 +5,7 @@ import { ofInstanceKey } from '../../shared/previews.ts';
 import { edgeInit } from '../process-settings.ts';
 import { service } from '../service.ts';
 import { clock, ownCallerKey, publicSocket, stores, tally } from './base.ts';
-import { config, folders } from './given.ts';
+import { config, folders, log } from './given.ts';
 import { runtime } from './instances.ts';
 import { edges, liveRequests, routes, tls } from './traffic.ts';
 
@@ -23,6 +23,7 @@ export const edgeProcesses = service({
   name: 'edge processes',
   needs: {
     config,
+    log,
     publicSocket,
     controlSocket,
     tls,
@@ -37,6 +38,7 @@ export const edgeProcesses = service({
   },
   async start({
     config,
+    log,
     publicSocket,
     controlSocket,
     tls,
@@ -64,7 +66,8 @@ export const edgeProcesses = service({
     await edges.start({
       local: {
         acquire: ({ slug }: { slug: string }) => runtime.acquire(slug),
-        traffic: (traffic: EdgeTraffic[]) => countTraffic(traffic),
+        traffic: (traffic: EdgeTraffic[]) =>
+          countTraffic(traffic).catch((error) => log.warn({ err: error }, 'the requests of a second were not counted')),
         requests: (requests: SeenRequest[]) => liveRequests.tell(requests),
       },
       init: () => ({
