@@ -153,17 +153,16 @@ try {
   await step('monmaptool', '--create', '--clobber', '--addv', 'a', `[v1:127.0.0.1:${monitorPort}/0]`, map);
   await step('ceph-mon', '--mkfs', '-i', 'a', '--monmap', map, '--mon-data', join(folder, 'mon'));
   daemon('ceph-mon', '-f', '-i', 'a');
-  // It lets itself be reached before it takes commands.
+  const osd = randomUUID();
+  // It lets itself be reached before it takes commands. The same id twice is one daemon.
   for (const since = Date.now(); ; await delay(200)) {
     try {
-      await step('ceph', 'quorum_status');
+      await step('ceph', 'osd', 'new', osd);
       break;
     } catch (error) {
       if (Date.now() - since > 30_000) throw error;
     }
   }
-  const osd = randomUUID();
-  await step('ceph', 'osd', 'new', osd);
   await step('ceph-osd', '-i', '0', '--mkfs', '--osd-uuid', osd);
   daemon('ceph-osd', '-f', '-i', '0');
   daemon('radosgw', '-f', '-n', 'client.rgw');

@@ -67,15 +67,19 @@ describe.skipIf(!clusterPrograms() || !namespacesAllowed())(
     });
     afterAll(() => cluster?.stop());
 
+    /** What answers other than 200 said, the last of each node. */
+    const failures = new Map<string, string>();
     /** What a node answers; undefined: not with 200. */
     async function answer(host: TestHost, path: string, init: RequestInit = {}): Promise<string | undefined> {
       try {
         const answered = await fetch(`${host.url}${path}`, { ...init, signal: AbortSignal.timeout(CALL_MS) });
         const text = await answered.text();
-        return answered.status === 200 ? text : undefined;
-      } catch {
-        return undefined;
+        if (answered.status === 200) return text;
+        failures.set(host.url, `${answered.status} ${text}`);
+      } catch (error) {
+        failures.set(host.url, String(error));
       }
+      return undefined;
     }
     const counts: number[] = [];
     async function count(host: TestHost): Promise<number | undefined> {
@@ -90,7 +94,7 @@ describe.skipIf(!clusterPrograms() || !namespacesAllowed())(
       await until(
         async () => (await done()) !== undefined,
         60_000,
-        () => `${what}: never`,
+        () => `${what}: never; ${JSON.stringify([...failures])}`,
       );
       const ms = performance.now() - since;
       console.info(`${what}: ${(ms / 1_000).toFixed(1)} s`);

@@ -126,7 +126,7 @@ describe('DB on a libSQL server', () => {
   test('a query beyond the deadline is an error, and the next one works', async () => {
     const quick = await SqlRig.start(
       program,
-      { timeoutMs: 300, remote: { url: server.url, token: '', namespace: 'tenant1' } },
+      { timeoutMs: 2_000, remote: { url: server.url, token: '', namespace: 'tenant1' } },
       handler,
     );
     try {

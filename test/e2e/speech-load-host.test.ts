@@ -121,8 +121,10 @@ it('are queued or refused uncharged, and others are served as before', async () 
   expect(await wealth()).toBe(held);
   console.info({ p99Ms: { before, during } });
 
-  const recognizers = processTree([host.pid]).filter((pid) => commandOf(pid).includes('pocketsphinx'));
-  expect(recognizers).toHaveLength(JOBS);
+  const recognizing = () => processTree([host.pid]).filter((pid) => commandOf(pid).includes('pocketsphinx'));
+  // It begins when the audio is decoded.
+  await expect.poll(recognizing, { timeout: 60_000 }).toHaveLength(JOBS);
+  const recognizers = recognizing();
   ending = true;
   await host.stop();
   await Promise.all(calls);

@@ -148,7 +148,11 @@ async function startProxy(engineSocket: string | undefined): Promise<Server> {
         response.once('end', () => incoming.unpipe(forwarded).resume());
       },
     );
-    forwarded.once('error', () => answer.headersSent || answer.writeHead(502).end());
+    forwarded.once('error', (error) => {
+      if (answer.headersSent || answer.destroyed) return;
+      console.error('the proxy of the tests:', error);
+      answer.writeHead(502).end();
+    });
     answer.once('close', () => forwarded.destroy());
     incoming.once('aborted', () => forwarded.destroy());
     incoming.pipe(forwarded);
