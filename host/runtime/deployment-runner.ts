@@ -152,24 +152,30 @@ export class DeploymentRunner {
     return this.#starting;
   }
 
-  /** Starts another instance in place of one with objects: the cluster's bucket is away, or back. */
+  /**
+   * Starts another instance in place of one with objects: the cluster's bucket is away, or back. One that is being
+   * started is looked at when it is there.
+   */
   async followBucket(): Promise<void> {
-    const spec = this.#current?.instance.spec;
-    if (spec && this.#objects.isKept(spec)) await this.activate(true);
+    const current = this.#current?.instance;
+    if (this.#turns > 0 || (current && this.#isBehindBucket(current))) await this.activate();
   }
 
-  /**
-   * @param anyhow even where nothing of the deployment has changed
-   * @throws Problem when the new revision does not start; the old one then goes on
-   */
-  async activate(anyhow = false): Promise<void> {
+  /** It has its objects while the cluster's bucket is away, or lacks them while it is there. */
+  #isBehindBucket({ spec, away }: InstanceProcess): boolean {
+    const { members } = this.#options;
+    return members !== undefined && this.#objects.isKept(spec) && away !== members.away;
+  }
+
+  /** @throws Problem when the new revision does not start; the old one then goes on */
+  async activate(): Promise<void> {
     this.#record.startAfresh();
     if (this.state === 'cold') return;
     await this.#inTurn(async () => {
       const old = this.#current?.instance;
       if (!old?.alive) return;
       const spec = await this.#options.dependencies.resolve(this.slug, this.preview);
-      if (spec.revision === old.spec.revision && !anyhow) return;
+      if (spec.revision === old.spec.revision && !this.#isBehindBucket(old)) return;
       if (spec.tenant !== old.spec.tenant) {
         await this.#end(old, 'replaced', 'The slug belongs to another deployment now.', 0);
         return;

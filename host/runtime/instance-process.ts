@@ -73,6 +73,8 @@ export class InstanceProcess {
   readonly generation: number;
   /** Where it serves requests. */
   readonly socket: string;
+  /** It was started without its objects: the cluster could not be reached. */
+  readonly away: boolean;
   /** Clock time, ms. */
   readonly startedAt: number;
   readonly #bornAt = performance.now();
@@ -96,6 +98,7 @@ export class InstanceProcess {
     const { process, listenFolder: folder } = options.prewarmed;
     this.spec = options.spec;
     this.generation = options.generation;
+    this.away = options.away === true;
     this.socket = path.join(folder, 'http.sock');
     this.startedAt = Date.now();
     this.#systemSocket = path.join(folder, 'system.sock');

@@ -48,6 +48,9 @@ const CELLS = 'c';
 /** Prewarmed sandboxes that wait for the next cold start. */
 const STANDBY = 1;
 
+/** An instance that could not follow the bucket of objects is tried again after so long, ms. */
+const FOLLOW_AGAIN_MS = 2_000;
+
 /** Previews of a slug that run at a time: they share its user, and so its limit of threads. */
 const MOST_PREVIEWS = 2;
 /**
@@ -230,11 +233,17 @@ class Node implements Runtime {
   }
 
   #followBucket(): void {
-    for (const runner of this.#runners.values()) {
-      void runner.followBucket().catch((error) => {
-        this.#dependencies.log.warn({ err: error, slug: runner.key }, 'an instance with objects was not replaced');
-      });
-    }
+    for (const runner of this.#runners.values()) this.#follow(runner);
+  }
+
+  #follow(runner: DeploymentRunner): void {
+    runner.followBucket().catch((error) => {
+      this.#dependencies.log.warn(
+        { err: error, slug: runner.key },
+        'an instance with objects was not replaced; tried again',
+      );
+      setTimeout(() => this.#follow(runner), FOLLOW_AGAIN_MS).unref();
+    });
   }
 
   #previewsOf(slug: string): DeploymentRunner[] {
