@@ -1,12 +1,12 @@
 /** An ACME authority (RFC 8555), by acme-client: HTTP-01, TLS-ALPN-01 (RFC 8737), and DNS-01 for wildcards. */
 
 import { createPrivateKey, X509Certificate } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { Agent, get } from 'node:https';
 import { rootCertificates } from 'node:tls';
 import acme from 'acme-client';
-import { writePrivateFile } from '../shared/private-file.ts';
+import { z } from 'zod';
 import { type Authority, AuthorityError, type ChallengeResponders, type ChallengeType } from './authority.ts';
+import { ACCOUNT, type CertificateStore, orderFile } from './store.ts';
 
 export interface AcmeOptions {
   directory: string;
@@ -15,12 +15,14 @@ export interface AcmeOptions {
   /** PEM of a private authority to trust for the directory itself. */
   authorityPem: string | undefined;
   preferred: 'http-01' | 'tls-alpn-01';
-  /** Where the account's key is kept. */
-  accountKeyFile: string;
+  /** Keeps the account's key, and orders that are under way. */
+  store: CertificateStore;
   responders: ChallengeResponders;
   /** For each request, with the whole of its answer, ms. */
   requestMs?: number;
 }
+
+type Challenge = acme.Authorization['challenges'][number];
 
 const REQUEST_MS = 30_000;
 /** A chain of certificates is a tenth of it. */
@@ -29,6 +31,12 @@ const MAX_ANSWER_BYTES = 262_144;
 const MAX_AUTHORIZATIONS = 4;
 /** What authorities mean by "rate limited" is hours (RFC 8555, section 6.6). */
 const RATE_LIMITED_MS = 3_600_000;
+/** An order that is older is not gone on with. */
+const ORDER_MS = 86_400_000;
+
+/** An order as it is kept, so that whoever goes on after a kill obtains its certificate, and orders no other. */
+const keptShape = z.object({ directory: z.string(), at: z.number(), key: z.string(), url: z.string().optional() });
+type Kept = z.infer<typeof keptShape>;
 
 export class AcmeAuthority implements Authority {
   readonly #options: AcmeOptions;
@@ -70,29 +78,54 @@ export class AcmeAuthority implements Authority {
     try {
       await this.#reach();
       const client = await this.#account();
-      const [key, csr] = await acme.crypto.createCsr(
-        // The subject stays empty: a common name ends at 64 characters, and nobody reads it any more (RFC 9525).
-        { altNames: [name] },
-        await acme.crypto.createPrivateEcdsaKey(),
-      );
-      const chain = await client.auto({
-        csr,
-        challengePriority: this.#priority(name),
-        // The authority's own look is the one that counts; ours could see another network.
-        skipChallengeVerification: true,
-        challengeCreateFn: async (authorization, challenge, proof) => {
-          if (authorization.identifier.value.toLowerCase() !== name.replace(/^\*\./, '')) {
-            throw new AuthorityError(`The authority asks for a proof of another name than ${name}.`);
-          }
-          await this.#respond(authorization, challenge, proof, true);
-        },
-        challengeRemoveFn: (authorization, challenge, proof) => this.#respond(authorization, challenge, proof, false),
-      });
-      return servable(name, key.toString().trim(), chain.toString().trim());
+      const { order, key } = await this.#order(client, name);
+      if (order.status === 'pending') await this.#prove(client, order, name);
+      const chain = await client.getCertificate(await finalized(client, order, name, key));
+      return servable(name, key.trim(), chain.toString().trim());
     } catch (error) {
       // The next attempt looks for its account anew: an authority may have lost it, or been replaced.
       this.#client = undefined;
+      if (error instanceof Unservable) await this.#options.store.remove(orderFile(name));
       throw explained(error);
+    }
+  }
+
+  /** The order that is under way, or a new one. */
+  async #order(client: acme.Client, name: string): Promise<{ order: acme.Order; key: string }> {
+    const { store, directory } = this.#options;
+    const kept = keptOrder(await store.read(orderFile(name)), directory);
+    if (kept?.url !== undefined) {
+      const order = await client.getOrder({ url: kept.url } as acme.Order).catch((error: Error) => {
+        // The authority's own words are plain errors: it knows no such order (any more).
+        if (error.constructor !== Error) throw error;
+      });
+      if (order && ['pending', 'ready', 'processing', 'valid'].includes(order.status)) return { order, key: kept.key };
+    }
+    const key = (await acme.crypto.createPrivateEcdsaKey()).toString();
+    const begun: Kept = { directory, at: Date.now(), key };
+    // Before it, too: whoever may not write that must not order.
+    await store.write(orderFile(name), JSON.stringify(begun));
+    const order = await client.createOrder({ identifiers: [{ type: 'dns', value: name }] });
+    await store.write(orderFile(name), JSON.stringify({ ...begun, url: order.url }));
+    return { order, key };
+  }
+
+  async #prove(client: acme.Client, order: acme.Order, name: string): Promise<void> {
+    for (const authorization of await client.getAuthorizations(order)) {
+      if (authorization.status === 'valid') continue;
+      if (authorization.identifier.value.toLowerCase() !== name.replace(/^\*\./, '')) {
+        throw new AuthorityError(`The authority asks for a proof of another name than ${name}.`);
+      }
+      const challenge = this.#chosen(authorization, name);
+      const proof = await client.getChallengeKeyAuthorization(challenge);
+      try {
+        await this.#respond(authorization, challenge, proof, true);
+        // The authority's own look is the one that counts; ours could see another network.
+        if (challenge.status === 'pending') await client.completeChallenge(challenge);
+        await client.waitForValidStatus(challenge);
+      } finally {
+        await this.#respond(authorization, challenge, proof, false).catch(() => undefined);
+      }
     }
   }
 
@@ -113,9 +146,16 @@ export class AcmeAuthority implements Authority {
     });
   }
 
-  #priority(name: string): ChallengeType[] {
-    if (name.startsWith('*.')) return ['dns-01'];
-    return this.#options.preferred === 'http-01' ? ['http-01', 'tls-alpn-01'] : ['tls-alpn-01', 'http-01'];
+  /** @throws AuthorityError where none of what is offered is supported */
+  #chosen({ challenges }: acme.Authorization, name: string): Challenge {
+    const http: ChallengeType[] = ['http-01', 'tls-alpn-01'];
+    const byName = this.#options.preferred === 'http-01' ? http : http.toReversed();
+    for (const type of name.startsWith('*.') ? ['dns-01'] : byName) {
+      const found = challenges.find((one) => one.type === type);
+      if (found) return found;
+    }
+    const offered = challenges.map(({ type }) => type).join(', ');
+    throw new AuthorityError(`The authority asks for ${offered || 'no proof'}, which is not supported.`);
   }
 
   async #respond(
@@ -138,8 +178,6 @@ export class AcmeAuthority implements Authority {
         if (!responders.dns)
           throw new AuthorityError('Wildcards need tls.acme.dnsHook, a command that sets DNS records.');
         return await responders.dns(name, proof, set);
-      default:
-        throw new AuthorityError(`The authority asks for ${challenge.type}, which is not supported.`);
     }
   }
 
@@ -149,19 +187,11 @@ export class AcmeAuthority implements Authority {
     return this.#client;
   }
 
-  async #makeKey(file: string): Promise<Buffer> {
-    const key = await acme.crypto.createPrivateEcdsaKey();
-    await writePrivateFile(file, key);
-    return key;
-  }
-
   async #connect(): Promise<acme.Client> {
-    const { directory, email, accountKeyFile } = this.#options;
-    const known = await readFile(accountKeyFile).catch((error: NodeJS.ErrnoException) => {
-      if (error.code !== 'ENOENT') throw error;
-    });
+    const { directory, email, store } = this.#options;
     // Empty: left by a full disk.
-    const accountKey = known?.length ? known : await this.#makeKey(accountKeyFile);
+    const accountKey =
+      (await store.read(ACCOUNT)) || (await store.add(ACCOUNT, (await acme.crypto.createPrivateEcdsaKey()).toString()));
     const client = new acme.Client({
       directoryUrl: directory,
       accountKey,
@@ -179,22 +209,40 @@ export class AcmeAuthority implements Authority {
   }
 }
 
+/** A new CSR of the same key is the same request. */
+async function finalized(client: acme.Client, order: acme.Order, name: string, key: string): Promise<acme.Order> {
+  if (order.status !== 'pending' && order.status !== 'ready') return order;
+  // The subject stays empty: a common name ends at 64 characters, and nobody reads it any more (RFC 9525).
+  const [, csr] = await acme.crypto.createCsr({ altNames: [name] }, key);
+  return await client.finalizeOrder(order, csr);
+}
+
+/** @returns undefined where it is another authority's, or old */
+function keptOrder(text: string | undefined, directory: string): Kept | undefined {
+  if (text === undefined) return undefined;
+  const { data } = keptShape.safeParse(JSON.parse(text));
+  return data && data.directory === directory && Math.abs(Date.now() - data.at) < ORDER_MS ? data : undefined;
+}
+
+/** A certificate that would not serve its name. Its order leads to no other. */
+class Unservable extends AuthorityError {}
+
 /**
  * Key and chain in one text.
- * @throws AuthorityError where the authority's answer would not serve the name: the certificate it replaces may
+ * @throws Unservable where the authority's answer would not serve the name: the certificate it replaces may
  */
 function servable(name: string, key: string, chain: string): string {
   let certificate: X509Certificate;
   try {
     certificate = new X509Certificate(chain);
   } catch (error) {
-    throw new AuthorityError('The authority answered with something that is no certificate.', 0, { cause: error });
+    throw new Unservable('The authority answered with something that is no certificate.', 0, { cause: error });
   }
   if (!certificate.checkPrivateKey(createPrivateKey(key))) {
-    throw new AuthorityError('The authority answered with a certificate for another key.');
+    throw new Unservable('The authority answered with a certificate for another key.');
   }
   if (!certificate.checkHost(name.replace(/^\*\./, 'any-name.'))) {
-    throw new AuthorityError(`The authority answered with a certificate that does not cover ${name}.`);
+    throw new Unservable(`The authority answered with a certificate that does not cover ${name}.`);
   }
   return `${key}\n${chain}\n`;
 }

@@ -1,58 +1,54 @@
 /** Certificates by ACME, composed from the configuration. */
 import { readFile } from 'node:fs/promises';
-import path from 'node:path';
 import type { Logger } from 'pino';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import { AcmeAuthority } from './acme-authority.ts';
-import { ChallengeBoard } from './challenge-board.ts';
+import type { ChallengeResponders } from './authority.ts';
+import type { ChallengeBoard } from './challenge-board.ts';
 import { dnsHook } from './dns-hook.ts';
 import { CertificateRenewer, type RenewerDeps } from './renewer.ts';
+import { folderStore } from './store.ts';
 
-export interface AcmeCertificates {
-  renewer: CertificateRenewer;
-  /** Control answers `/.well-known/acme-challenge/<token>` from it, on every host name. */
-  board: ChallengeBoard;
+/** Where certificates are kept, who orders them, and where they and proofs are shown. */
+export interface CertificatePlace extends Pick<RenewerDeps, 'store' | 'turn' | 'changed'> {
+  proofs: Pick<ChallengeResponders, 'http' | 'tls'>;
 }
 
-export interface AcmeDeps extends Pick<RenewerDeps, 'wanted' | 'outcome'> {
-  folder: string;
-  config: Config['tls']['acme'];
-  clock: Clock;
-  log: Logger;
-  edges: {
-    certificateChanged(certificate: { name: string }): Promise<unknown>;
-    setTlsChallenge(challenge: { name: string; pem: string | undefined }): Promise<unknown>;
+/** The edges of this process. */
+export interface ShowingEdges {
+  certificateChanged(certificate: { name: string }): Promise<unknown>;
+  setTlsChallenge(challenge: { name: string; pem: string | undefined }): Promise<unknown>;
+}
+
+/** @param board control answers `/.well-known/acme-challenge/<token>` from it, on every host name */
+export function placeOfBox(folder: string, board: ChallengeBoard, edges: ShowingEdges): CertificatePlace {
+  return {
+    store: folderStore(folder),
+    turn: (work) => work(),
+    changed: async (name) => void (await edges.certificateChanged({ name })),
+    proofs: {
+      http: async (_name, token, body) => board.show(token, body),
+      tls: async (name, pem) => void (await edges.setTlsChallenge({ name, pem })),
+    },
   };
 }
 
-export async function acmeCertificates(deps: AcmeDeps): Promise<AcmeCertificates> {
-  const { folder, config, clock, log, edges, wanted, outcome } = deps;
-  const board = new ChallengeBoard();
+export interface AcmeDeps extends Pick<RenewerDeps, 'wanted' | 'outcome'> {
+  place: CertificatePlace;
+  config: Config['tls']['acme'];
+  clock: Clock;
+  log: Logger;
+}
+
+export async function acmeCertificates({ place, config, ...deps }: AcmeDeps): Promise<CertificateRenewer> {
   const authority = new AcmeAuthority({
     directory: config.directory,
     email: config.email,
     authorityPem: config.caFile ? await readFile(config.caFile, 'utf8') : undefined,
     preferred: config.challenge,
-    accountKeyFile: path.join(folder, 'account.key'),
-    responders: {
-      http: async (_name, token, body) => board.show(token, body),
-      tls: async (name, pem) => {
-        await edges.setTlsChallenge({ name, pem });
-      },
-      dns: config.dnsHook ? dnsHook(config.dnsHook) : undefined,
-    },
+    store: place.store,
+    responders: { ...place.proofs, dns: config.dnsHook ? dnsHook(config.dnsHook) : undefined },
   });
-  const renewer = new CertificateRenewer({
-    folder,
-    authority,
-    clock,
-    log,
-    wanted,
-    outcome,
-    changed: async (name) => {
-      await edges.certificateChanged({ name });
-    },
-  });
-  return { renewer, board };
+  return new CertificateRenewer({ ...deps, ...place, authority });
 }

@@ -1,26 +1,28 @@
 /**
  * Renews certificates: obtains one for every served name, renews it after two thirds of its lifetime, backs off after
- * failures, and deletes those of names that are no longer served. One folder holds them, one file per name.
+ * failures, and deletes those of names that are no longer served. Of several nodes one does that at a time; all of them
+ * know what there is.
  */
 import { X509Certificate } from 'node:crypto';
-import { readdir, readFile, rm } from 'node:fs/promises';
-import path from 'node:path';
 import type { Logger } from 'pino';
+import { LeaseLost } from '../registry/fences.ts';
 import { certificateFile } from '../shared/certificate-folder.ts';
 import type { Clock } from '../shared/clock.ts';
-import { writePrivateFile } from '../shared/private-file.ts';
 import { type Authority, AuthorityError } from './authority.ts';
 import { type CertificateState, dueAt, nextTry } from './schedule.ts';
+import { type CertificateStore, failureFile, orderFile, subjectOf } from './store.ts';
 
 export interface RenewerDeps {
   /** Holds `<name>.pem` (key and chain) and `<name>.json` (failures). */
-  folder: string;
+  store: CertificateStore;
+  /** Does the work where this process is the one that may order; another node does it otherwise. */
+  turn(work: () => Promise<void>): Promise<unknown>;
   authority: Authority;
   clock: Clock;
   log: Logger;
   /** Names to have certificates for: verified ones only. `*.` at the start for a wildcard. */
   wanted(): Promise<string[]>;
-  /** Tells the edges that a file in the folder changed. */
+  /** Tells the edges that the certificate of a name is another, or gone. */
   changed(name: string): Promise<void>;
   /** A certificate was obtained, or could not be. */
   outcome(name: string, state: CertificateState): Promise<void>;
@@ -34,11 +36,9 @@ const AGAIN_MS = 3_600_000;
 export class CertificateRenewer {
   readonly #deps: RenewerDeps;
   readonly #states = new Map<string, CertificateState>();
-  /** Certificates that were issued but could not be saved: authorities issue only a few per name and week. */
-  readonly #unsaved = new Map<string, string>();
   #timer: NodeJS.Timeout | undefined;
   #unsubscribe: (() => void) | undefined;
-  #running: Promise<void> | undefined;
+  #running: Promise<unknown> | undefined;
   #again = false;
   #stopped = false;
 
@@ -47,7 +47,15 @@ export class CertificateRenewer {
   }
 
   async start(): Promise<void> {
-    await this.#load();
+    const { store, log } = this.#deps;
+    for (const file of await store.names()) {
+      if (!subjectOf(file)) continue;
+      const text = await store.read(file).catch((err: unknown) => {
+        log.warn({ file, err }, 'a file among the certificates cannot be read');
+        return undefined;
+      });
+      this.learn(file, text);
+    }
     this.#timer = setInterval(() => this.wake(), CHECK_MS);
     this.#timer.unref();
     this.#unsubscribe = this.#deps.clock.onStep(() => this.wake());
@@ -68,8 +76,12 @@ export class CertificateRenewer {
       this.#again = true;
       return;
     }
-    this.#running = this.#round()
-      .catch((error: unknown) => this.#deps.log.error({ err: error }, 'certificate renewal failed; it will be retried'))
+    this.#running = this.#deps
+      .turn(() => this.#round())
+      .catch((error: unknown) => {
+        if (isLeaseLost(error)) return;
+        this.#deps.log.error({ err: error }, 'certificate renewal failed; it will be retried');
+      })
       .finally(() => {
         this.#running = undefined;
         if (this.#again) {
@@ -111,31 +123,33 @@ export class CertificateRenewer {
     for (const name of this.#states.keys()) if (!names.has(name)) await this.#forget(name);
     const due = [...names].filter((name) => dueAt(this.#state(name), clock.now()) <= clock.now());
     const next = due.values();
-    await Promise.all(
+    const ends = await Promise.allSettled(
       Array.from({ length: AT_ONCE }, async () => {
         for (const name of next) if (!this.#stopped) await this.#obtain(name);
       }),
     );
+    const failed = ends.find((end) => end.status === 'rejected');
+    if (failed) throw failed.reason;
   }
 
   async #obtain(name: string): Promise<void> {
-    const { authority, clock, wanted, changed, outcome, log, folder } = this.#deps;
+    const { authority, clock, wanted, changed, outcome, log, store } = this.#deps;
     // The round may be long; a name that was detached meanwhile is not asked for.
     if (!(await wanted()).includes(name)) return;
     const state = this.#state(name);
     try {
-      const pem = this.#unsaved.get(name) ?? (await authority.issue(name));
+      const pem = await authority.issue(name);
       // Before it takes the place of one that serves.
       const times = validity(pem);
-      this.#unsaved.set(name, pem);
-      await writePrivateFile(path.join(folder, certificateFile(name)), pem);
-      this.#unsaved.delete(name);
+      await store.write(certificateFile(name), pem);
       // One that is due again at once, as short or old ones are, is not asked for every minute.
       Object.assign(state, times, { failures: 0, reason: undefined, nextTryAt: clock.now() + AGAIN_MS });
-      await rm(this.#failureFile(name), { force: true });
+      await store.remove(failureFile(name), orderFile(name));
       log.info({ name, validTo: new Date(state.validTo ?? 0).toISOString() }, 'certificate obtained');
       await changed(name);
     } catch (error) {
+      // Another node goes on with it.
+      if (isLeaseLost(error)) throw error;
       state.failures += 1;
       state.reason = error instanceof Error ? error.message : String(error);
       const retryAfterMs = error instanceof AuthorityError ? error.retryAfterMs : 0;
@@ -143,19 +157,32 @@ export class CertificateRenewer {
       log.warn({ name, reason: state.reason, nextTryAt: new Date(state.nextTryAt).toISOString() }, 'no certificate');
       const { failures, reason, nextTryAt } = state;
       // Kept, so that a restart does not knock at once on a door that was just shut.
-      await writePrivateFile(this.#failureFile(name), JSON.stringify({ failures, reason, nextTryAt })).catch(
-        (err: unknown) => log.warn({ name, err }, 'a failure to obtain a certificate could not be noted'),
-      );
+      await store
+        .write(failureFile(name), JSON.stringify({ failures, reason, nextTryAt }))
+        .catch((err: unknown) => log.warn({ name, err }, 'a failure to obtain a certificate could not be noted'));
     }
     await outcome(name, { ...state });
   }
 
   async #forget(name: string): Promise<void> {
+    const { store, changed } = this.#deps;
+    await store.remove(certificateFile(name), failureFile(name), orderFile(name));
     this.#states.delete(name);
-    this.#unsaved.delete(name);
-    await rm(path.join(this.#deps.folder, certificateFile(name)), { force: true });
-    await rm(this.#failureFile(name), { force: true });
-    await this.#deps.changed(name);
+    await changed(name);
+  }
+
+  /** What the store has under a name now, which another node may have put there. @param text undefined: it is gone */
+  learn(file: string, text: string | undefined): void {
+    const { name, is } = subjectOf(file) ?? {};
+    if (name === undefined) return;
+    try {
+      if (is === 'certificate') Object.assign(this.#state(name), text === undefined ? NO_CERTIFICATE : validity(text));
+      else Object.assign(this.#state(name), text === undefined ? NO_FAILURE : failure(text));
+    } catch (error) {
+      this.#deps.log.warn({ file, err: error }, 'a file among the certificates cannot be read');
+    }
+    const { validTo, failures } = this.#state(name);
+    if (validTo === undefined && failures === 0) this.#states.delete(name);
   }
 
   #state(name: string): CertificateState {
@@ -166,28 +193,18 @@ export class CertificateRenewer {
     }
     return state;
   }
-
-  #failureFile(name: string): string {
-    return path.join(this.#deps.folder, certificateFile(name).replace(/\.pem$/, '.json'));
-  }
-
-  async #load(): Promise<void> {
-    const { folder, log } = this.#deps;
-    for (const file of await readdir(folder)) {
-      const name = file.replace(/\.(pem|json)$/, '').replace(/^_wildcard/, '*');
-      if (name === file.replace(/^_wildcard/, '*')) continue;
-      try {
-        const text = await readFile(path.join(folder, file), 'utf8');
-        Object.assign(this.#state(name), file.endsWith('.pem') ? validity(text) : failure(text));
-      } catch (error) {
-        log.warn({ file, err: error }, 'a file among the certificates cannot be read');
-      }
-    }
-  }
 }
 
+/** The lease of whoever orders, told in another error's cause, too. */
+function isLeaseLost(error: unknown): boolean {
+  return error instanceof LeaseLost || (error instanceof Error && isLeaseLost(error.cause));
+}
+
+const NO_CERTIFICATE = { validFrom: undefined, validTo: undefined };
+const NO_FAILURE = { failures: 0, reason: undefined };
+
 function emptyState(name: string): CertificateState {
-  return { name, validFrom: undefined, validTo: undefined, failures: 0, reason: undefined, nextTryAt: undefined };
+  return { name, ...NO_CERTIFICATE, ...NO_FAILURE, nextTryAt: undefined };
 }
 
 function validity(pem: string): Pick<CertificateState, 'validFrom' | 'validTo'> {

@@ -111,7 +111,7 @@ export function clusterCommand(deps?: CommandDeps): Command {
 }
 
 function said(
-  { rows, code, stores, objects, assets, registry }: Moved & { registry: string },
+  { rows, code, stores, objects, assets, certificates, registry }: Moved & { registry: string },
   verb: string,
   next: string,
 ): string {
@@ -123,6 +123,7 @@ function said(
       ? [`objects  ${objects.objects}, ${objects.alarms} alarms, ${fileSize(objects.bytes)}, read back`]
       : []),
     `files    ${assets.files} static files, ${fileSize(assets.bytes)}, compared with their digests`,
+    ...(certificates > 0 ? [`tls      ${certificates} certificates by ACME, read back and compared`] : []),
     `${verb.padEnd(9)}${registry}`,
     `next     ${next}`,
   ].join('\n');

@@ -132,10 +132,6 @@ function faults(config: Config, { data, registry }: Pick<Folders, 'data' | 'regi
       'but publicUrl is empty. Set it to the origin of the load balancer, the same on all nodes: payments and log-ins are signed for it.',
     ],
     [
-      config.tls.mode === 'acme',
-      'but tls.mode is acme, whose certificates one node has. End TLS at the load balancer (tls.mode off), or give each node the same files (tls.mode files).',
-    ],
-    [
       config.storage.sql !== 'local',
       'but storage.sql names a libSQL server, which is not used: databases of D1 are objects of the cluster. Set it to local.',
     ],

@@ -5,11 +5,13 @@
 import { existsSync, renameSync } from 'node:fs';
 import path from 'node:path';
 import { putAssets } from '../assets/transfer.ts';
+import { copyStore, folderStore } from '../certificates/store.ts';
 import { Deployments } from '../registry/deployments.ts';
 import { openRegistry } from '../registry/index.ts';
 import { type KeyFiles, keyFilesIn, keyFilesOfNodes } from '../registry/key-file.ts';
 import { openWithoutNodes } from '../registry/postgres/index.ts';
 import { beginMoveIn, moveIn } from '../registry/postgres/move-in.ts';
+import { SealedTexts } from '../registry/postgres/sealed-texts.ts';
 import { CodeStore, type SharedCode } from '../runtime/code-store.ts';
 import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
@@ -65,10 +67,13 @@ export async function moveBoxIn(config: Config, dataFolder: string, say: Say = (
     if (before) return { ...before, registry: moved };
     // All is in the file from here on, which gets another name while it is open.
     await box.client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
-    await putKeys(await keyFilesOfNodes(cluster, key, folders.data), folders);
+    const keyFiles = await keyFilesOfNodes(cluster, key, folders.data);
+    await putKeys(keyFiles, folders);
     const bucket = await openBucket(config, cluster);
     const steps: DataSteps = {
       code: () => putCode(new Deployments(box.db), new CodeStore(folders.code), bucket.code),
+      certificates: async () =>
+        copyStore(folderStore(folders.certificates), await SealedTexts.open(cluster.client, keyFiles)),
       assets: (tenant) => putAssets(folders.tenants, tenant, bucket.assets),
       objects: (present) => putAllObjects(config, folders, present, bucket, say),
       from: 'box',

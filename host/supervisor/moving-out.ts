@@ -5,12 +5,14 @@
 import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { takeAssets } from '../assets/transfer.ts';
+import { copyStore, folderStore } from '../certificates/store.ts';
 import { Deployments } from '../registry/deployments.ts';
 import { openRegistry, type Registry } from '../registry/index.ts';
 import { keyFilesIn, keyFilesOfNodes } from '../registry/key-file.ts';
 import { close, readClosed, reopen } from '../registry/postgres/closed.ts';
 import { openWithoutNodes } from '../registry/postgres/index.ts';
 import { moveOut } from '../registry/postgres/move-out.ts';
+import { SealedTexts } from '../registry/postgres/sealed-texts.ts';
 import { CodeStore } from '../runtime/code-store.ts';
 import type { Config } from '../shared/config.ts';
 import { syncFile } from '../shared/durable-files.ts';
@@ -72,6 +74,8 @@ export async function moveClusterOut(
     const bucket = await openBucket(config, cluster);
     const steps: DataSteps = {
       code: () => takeCode(new Deployments(cluster.db), new CodeStore(folders.code, bucket.code), bucket),
+      certificates: async () =>
+        copyStore(await SealedTexts.open(cluster.client, keyFiles), folderStore(folders.certificates)),
       assets: (tenant) => takeAssets(folders.tenants, tenant, bucket.assets),
       objects: (present) => takeAllObjects(config, folders, present, bucket, say),
       from: 'cluster',

@@ -29,6 +29,8 @@ export interface Moved {
   objects: { objects: number; alarms: number; bytes: number };
   /** Static files, with their lists. */
   assets: { files: number; bytes: number };
+  /** By ACME; the account comes with them. */
+  certificates: number;
 }
 
 /** One line for people. */
@@ -77,13 +79,15 @@ async function openBothStores(
 export interface DataSteps {
   /** @returns how many versions */
   code(): Promise<number>;
+  /** @returns how many */
+  certificates(): Promise<number>;
   assets(tenant: string): Promise<{ files: number; bytes: number }>;
   objects(deployments: Deployment[]): Promise<Moved['objects']>;
   /** KV and R2 go from one side to the other. */
   from: 'box' | 'cluster';
 }
 
-/** Code, static files, KV and R2, objects: in this order, as objects need the schema of stores. */
+/** Code, certificates, static files, KV and R2, objects: in this order, as objects need the schema of stores. */
 export async function moveData(
   config: Config,
   tenantsFolder: string,
@@ -93,6 +97,8 @@ export async function moveData(
 ): Promise<Omit<Moved, 'rows'>> {
   const code = await steps.code();
   say(`code: ${code} versions`);
+  const certificates = await steps.certificates();
+  if (certificates > 0) say(`certificates: ${certificates}`);
   const assets = { files: 0, bytes: 0 };
   for (const { tenant } of deployments) {
     const { files, bytes } = await steps.assets(tenant);
@@ -104,7 +110,7 @@ export async function moveData(
   try {
     const [from, to] = steps.from === 'box' ? [box, cluster] : [cluster, box];
     const stores = await transferStores(from, to, storeProgress(say));
-    return { code, assets, stores, objects: await steps.objects(deployments) };
+    return { code, certificates, assets, stores, objects: await steps.objects(deployments) };
   } finally {
     await close();
   }

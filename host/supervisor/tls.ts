@@ -6,7 +6,9 @@ import { randomBytes, X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import type { Logger } from 'pino';
-import type { AcmeCertificates } from '../certificates/index.ts';
+import { ChallengeBoard } from '../certificates/challenge-board.ts';
+import type { ShowingEdges } from '../certificates/index.ts';
+import type { CertificateRenewer } from '../certificates/renewer.ts';
 import type { RoutePublisher } from '../control/route-publisher.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
@@ -75,7 +77,7 @@ export async function openTls(deps: TlsParts): Promise<Tls> {
       ...(acme?.renewer.list() ?? []).map(({ name, validTo, reason }) => ({ names: [name], validTo, reason })),
     ],
     challenge: (token) => acme?.board.proof(token),
-    start: async () => acme?.renewer.start(),
+    start: async () => acme?.start(),
     async stop() {
       await acme?.renewer.stop();
       socket?.close();
@@ -83,13 +85,27 @@ export async function openTls(deps: TlsParts): Promise<Tls> {
   };
 }
 
-async function openAcme(deps: TlsParts): Promise<AcmeCertificates> {
+interface Acme {
+  renewer: CertificateRenewer;
+  board: ChallengeBoard;
+  start(): Promise<void>;
+}
+
+async function openAcme(deps: TlsParts): Promise<Acme> {
   // Loaded only where it is used: it would be a tenth of every start.
-  const { acmeCertificates } = await import('../certificates/index.ts');
-  const { config, folders, clock, log, edges, routes } = deps;
-  const { domains, deployments } = deps.stores;
-  return acmeCertificates({
-    folder: folders.certificates,
+  const { acmeCertificates, placeOfBox } = await import('../certificates/index.ts');
+  const { config, folders, clock, log, routes } = deps;
+  const { domains, deployments, cluster, registry, keyFiles } = deps.stores;
+  const board = new ChallengeBoard();
+  const folder = folders.certificates;
+  const edges: ShowingEdges = {
+    certificateChanged: (certificate) => deps.edges.each('certificateChanged', certificate),
+    setTlsChallenge: (challenge) => deps.edges.each('setTlsChallenge', challenge),
+  };
+  const parts = { registry, keyFiles, folder, board, edges };
+  const shared = cluster && (await (await import('./shared-certificates.ts')).SharedCertificates.open(parts));
+  const renewer = await acmeCertificates({
+    place: shared ?? placeOfBox(folder, board, edges),
     config: config.tls.acme,
     clock,
     log,
@@ -103,11 +119,8 @@ async function openAcme(deps: TlsParts): Promise<AcmeCertificates> {
       const deployment = await deployments.byTenant(row.tenant);
       if (deployment) await routes.push(deployment.slug);
     },
-    edges: {
-      certificateChanged: (certificate) => edges.each('certificateChanged', certificate),
-      setTlsChallenge: (challenge) => edges.each('setTlsChallenge', challenge),
-    },
   });
+  return { renewer, board, start: () => (shared ? shared.start(renewer) : renewer.start()) };
 }
 
 /** The host's own public name, and all subdomains where a DNS-01 hook can prove them; else that of the console. */

@@ -3,14 +3,15 @@
 import { execFileSync } from 'node:child_process';
 import { createHash, generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer as createPlain } from 'node:http';
 import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { AcmeAuthority } from '../../host/certificates/acme-authority.ts';
+import { folderStore, orderFile } from '../../host/certificates/store.ts';
 import { selfSigned } from '../e2e/support/authority.ts';
 
 const NAME = 'one.example.com';
@@ -67,6 +68,7 @@ beforeAll(async () => {
 });
 beforeEach(() => {
   [lie, sent, asked, shown] = [() => undefined, 0, [], []];
+  rmSync(join(folder, orderFile(NAME)), { force: true });
 });
 afterEach(() => server.closeAllConnections());
 afterAll(() => {
@@ -138,7 +140,7 @@ function issue(requestMs = 30_000): Promise<string> {
     email: '',
     authorityPem: readFileSync(join(folder, 'ca.crt'), 'utf8'),
     preferred: 'http-01',
-    accountKeyFile: join(folder, 'account.key'),
+    store: folderStore(folder),
     requestMs,
     responders: {
       http: async (shownName, _token, body) => {
@@ -215,4 +217,60 @@ test('a certificate that does not serve the name is refused before it takes the 
     lie = ({ path }) => (path === '/certificate' ? { body: body() } : undefined);
     await expect(issue()).rejects.toThrow(reason);
   }
+});
+
+describe('an order that was not seen to its end', () => {
+  const kept = () => readFileSync(join(folder, orderFile(NAME)), 'utf8');
+  /** Answers for the order what the authority has made of it by then. */
+  const withOrder = (status: string, then: Lie = () => undefined) => {
+    lie = (request) => (request.path === '/order' ? { body: order(status) } : then(request));
+  };
+  const refusing = (at: string) => (request: { path: string }) =>
+    request.path === at ? { status: 500, body: { detail: 'away' } } : undefined;
+
+  test.each([
+    ['/challenge', 'pending'],
+    ['/finalize', 'ready'],
+    ['/certificate', 'valid'],
+  ])('at %s goes on, by the next that comes, with its key', async (at, status) => {
+    lie = refusing(at);
+    await expect(issue()).rejects.toThrow('away');
+    const { key } = JSON.parse(kept());
+    const before = asked.length;
+    withOrder(status);
+    expect(await issue()).toContain(key.trim());
+    expect(asked.filter((path) => path === '/new-order')).toHaveLength(1);
+    if (status === 'valid') expect(asked.slice(before)).not.toContain('/finalize');
+    if (status !== 'pending') expect(asked.slice(before)).not.toContain('/challenge');
+  });
+
+  test.each<[string, (request: { path: string }) => Lied | undefined]>([
+    ['is invalid by now', ({ path }) => (path === '/order' ? { body: order('invalid') } : undefined)],
+    [
+      'the authority does not know',
+      ({ path }) => (path === '/order' ? { status: 404, body: { detail: 'no' } } : undefined),
+    ],
+  ])('that %s is followed by another', async (_, later) => {
+    lie = refusing('/finalize');
+    await expect(issue()).rejects.toThrow('away');
+    lie = later;
+    await issue();
+    expect(asked.filter((path) => path === '/new-order')).toHaveLength(2);
+  });
+
+  test('is not asked of another authority, and not begun where it cannot be kept', async () => {
+    writeFileSync(
+      join(folder, orderFile(NAME)),
+      JSON.stringify({ directory: 'https://other.example.com/dir', at: Date.now(), key: 'x', url: `${origin}/order` }),
+    );
+    await issue();
+    expect(asked).not.toContain('/order');
+    rmSync(join(folder, orderFile(NAME)));
+    asked = [];
+    // Stands for a full disk, and for a lease that is lost.
+    mkdirSync(join(folder, orderFile(NAME)));
+    await expect(issue()).rejects.toThrow();
+    expect(asked).not.toContain('/new-order');
+    rmSync(join(folder, orderFile(NAME)), { recursive: true });
+  });
 });

@@ -89,11 +89,15 @@ describe.skipIf(!clusterPrograms())('a box that becomes a cluster, and a box aga
     const payer = account(cluster.network, 1).address;
     const held = await x402Balance(cluster.chain, payer);
     await box.stop();
+    const certificates = { 'one.test.pem': 'key and chain', '_wildcard.test.pem': 'of all', 'account.key': 'account' };
+    for (const [file, text] of Object.entries(certificates))
+      await writeFile(path.join(box.data, 'certificates', file), text);
 
     const into = await command(box.data, ['--data', box.data, 'cluster', 'move-in']);
     expect(into).toMatch(/^moved {4}\d+ rows of \d+ tables, each compared; 1 versions of code/);
     expect(into).toMatch(/^stores {3}2 of KV and R2, 2 rows, /m);
     expect(into).toMatch(/^objects {2}2, [01] alarms, /m);
+    expect(into).toMatch(/^tls {6}2 certificates/m);
     const [a, b] = await Promise.all([cluster.node('a'), cluster.node('b')]);
     expect(await values(b)).toEqual(['one', 'Ada', 'box', 90_000, 'box', 'box']);
     expect(await revenue(b)).toEqual(earned);
@@ -122,6 +126,8 @@ describe.skipIf(!clusterPrograms())('a box that becomes a cluster, and a box aga
     );
     const wallets = await readFile(path.join(box.data, 'network-keys.json'), 'utf8');
     expect(await readFile(path.join(out, 'network-keys.json'), 'utf8')).toBe(wallets);
+    for (const [file, text] of Object.entries(certificates))
+      expect(await readFile(path.join(out, 'certificates', file), 'utf8')).toBe(text);
     const again = await cluster.box('out');
     expect(await values(again)).toEqual(['two', 'Ada', 'node', 120_000, 'node', 'box node']);
     expect(await revenue(again)).toEqual(earnedThere);

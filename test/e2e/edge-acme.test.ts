@@ -8,7 +8,9 @@ import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type AcmeCertificates, acmeCertificates } from '../../host/certificates/index.ts';
+import { ChallengeBoard } from '../../host/certificates/challenge-board.ts';
+import { acmeCertificates, placeOfBox } from '../../host/certificates/index.ts';
+import type { CertificateRenewer } from '../../host/certificates/renewer.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
 import { type Harness, listening, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
 import { freePort } from './support/ports.ts';
@@ -29,7 +31,8 @@ describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pe
   const clock = new AdjustableClock();
   let names: string[] = [];
   const outcomes: { name: string; reason: string | undefined }[] = [];
-  let certificates: AcmeCertificates;
+  let certificates: CertificateRenewer;
+  const board = new ChallengeBoard();
   let pebble: ChildProcess;
 
   async function startPebble(): Promise<void> {
@@ -183,23 +186,26 @@ describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pe
     );
     certificates = await renewer('http-01');
     harness.onControl = (request, response) => {
-      const proof = certificates.board.proof((request.url ?? '').split('/').at(-1) ?? '');
+      const proof = board.proof((request.url ?? '').split('/').at(-1) ?? '');
       response.statusCode = proof === undefined ? 404 : 200;
       response.end(proof);
     };
   });
 
   afterAll(async () => {
-    await certificates?.renewer.stop();
+    await certificates?.stop();
     for (const program of programs) program.kill('SIGKILL');
     await workerd?.stop();
     await harness?.close();
     await rm(folder, { recursive: true, force: true });
   });
 
-  async function renewer(challenge: 'http-01' | 'tls-alpn-01', dnsHook = ''): Promise<AcmeCertificates> {
+  async function renewer(challenge: 'http-01' | 'tls-alpn-01', dnsHook = ''): Promise<CertificateRenewer> {
     const made = await acmeCertificates({
-      folder: join(folder, 'certificates'),
+      place: placeOfBox(join(folder, 'certificates'), board, {
+        certificateChanged: (changed) => harness.edge.call('certificateChanged', changed),
+        setTlsChallenge: (changed) => harness.edge.call('setTlsChallenge', changed),
+      }),
       config: {
         directory: `https://127.0.0.1:${directoryPort}/dir`,
         email: 'operator@example.com',
@@ -209,24 +215,20 @@ describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pe
       },
       clock,
       log: pino({ level: 'silent' }),
-      edges: {
-        certificateChanged: (changed) => harness.edge.call('certificateChanged', changed),
-        setTlsChallenge: (changed) => harness.edge.call('setTlsChallenge', changed),
-      },
       wanted: async () => names,
       outcome: async (name, { reason }) => {
         outcomes.push({ name, reason });
       },
     });
-    await made.renewer.start();
+    await made.start();
     return made;
   }
 
   async function want(...wanted: string[]): Promise<void> {
     names = wanted;
     outcomes.length = 0;
-    certificates.renewer.wake();
-    await certificates.renewer.settled();
+    certificates.wake();
+    await certificates.settled();
   }
 
   test('two names at once by HTTP-01, served to stock clients', async () => {
@@ -243,19 +245,19 @@ describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pe
 
   test('a renewal at two thirds of life is shown at once', async () => {
     const before = (await get('one.test', root)).serial;
-    const { validFrom = 0, validTo = 0 } = certificates.renewer.status('one.test') ?? {};
+    const { validFrom = 0, validTo = 0 } = certificates.status('one.test') ?? {};
     clock.setOffset(((validTo - validFrom) * 2) / 3 + DAY);
-    await certificates.renewer.settled();
+    await certificates.settled();
     expect((await get('one.test', root)).serial).not.toBe(before);
     clock.setOffset(0);
-    await certificates.renewer.settled();
+    await certificates.settled();
   });
 
   test('a name that points elsewhere is never issued, and the reason is told', async () => {
     await dns('add-a', { host: 'away.test', addresses: ['127.0.0.9'] });
     await want('one.test', 'two.test', 'away.test');
     expect(outcomes).toEqual([{ name: 'away.test', reason: expect.stringMatching(/.+/) }]);
-    expect(certificates.renewer.has('away.test')).toBe(false);
+    expect(certificates.has('away.test')).toBe(false);
     await expect(get('away.test', root)).rejects.toThrow();
   });
 
@@ -270,17 +272,17 @@ describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pe
     });
     expect((await get('two.test', root)).url).toBe('https://two.test/');
     clock.setOffset(3_600_000);
-    await certificates.renewer.settled();
+    await certificates.settled();
     await startPebble();
     clock.setOffset(2 * 3_600_000);
-    await certificates.renewer.settled();
-    expect(certificates.renewer.has('alpn.test')).toBe(true);
+    await certificates.settled();
+    expect(certificates.has('alpn.test')).toBe(true);
     clock.setOffset(0);
-    await certificates.renewer.settled();
+    await certificates.settled();
   });
 
   test('TLS-ALPN-01, with the account that is kept', async () => {
-    await certificates.renewer.stop();
+    await certificates.stop();
     const account = await readFile(join(folder, 'certificates', 'account.key'), 'utf8');
     await rm(join(folder, 'certificates', 'alpn.test.pem'));
     names = [];
@@ -293,7 +295,7 @@ describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pe
   });
 
   test('a wildcard by a DNS hook', async () => {
-    await certificates.renewer.stop();
+    await certificates.stop();
     const hook = join(folder, 'hook.mjs');
     await writeFile(
       hook,

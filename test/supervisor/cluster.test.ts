@@ -50,7 +50,6 @@ it.each([
   ['over another database', { TURNPIKE_CLUSTER_DATABASE: 'mysql://x/y' }, /postgres:\/\//],
   ['on the local network', { TURNPIKE_PAYMENTS_NETWORK: 'local' }, /payments.network/],
   ['without a public URL', { TURNPIKE_PUBLIC_URL: '' }, /publicUrl/],
-  ['with certificates of one node', { TURNPIKE_TLS_MODE: 'acme' }, /tls.mode/],
   ['with a libSQL server', { TURNPIKE_STORAGE_SQL: 'libsql://sql.example.com' }, /storage.sql/],
   ['with backups of one box', { TURNPIKE_BACKUP_SCHEDULE: '0 3 * * *' }, /pg_dump/],
 ])('half a cluster %s is refused', (_, env, why) => {
