@@ -36,7 +36,8 @@ const shared = {
 };
 
 /** What needs several nodes, and so PostgreSQL. */
-const NODES = 'test/{registry/{nodes,nodes-at-work,postgres,servers},bindings/objects-bucket/*}.test.ts';
+const NODES =
+  'test/{registry/{nodes,nodes-at-work,postgres,servers},bindings/objects-bucket/*,certificates/nodes}.test.ts';
 /** What runs again with its registry on PostgreSQL. */
 const ON_POSTGRES = [
   NODES,
