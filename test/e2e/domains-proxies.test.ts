@@ -275,22 +275,16 @@ describe.skipIf(!available('haproxy', 'curl', 'openssl'))('PROXY protocol v2, fr
       },
     });
     await deploy(mppFetch(behind.network, 0), behind.url, { slug: 'shopapp', code: CODE });
-    await writeFile(
-      path.join(folder, 'haproxy.cfg'),
-      `defaults
-  mode tcp
-  timeout client 30s
-  timeout server 30s
-  timeout connect 5s
-listen plain
-  bind 127.0.0.1:${ports.plain}
-  server host 127.0.0.1:${behind.port} send-proxy-v2 source 127.0.0.2
-listen tls
-  bind 127.0.0.1:${ports.tls}
-  server host 127.0.0.1:${ports.hostTls} send-proxy-v2 source 127.0.0.2
-`,
-    );
-    haproxy = await startProgram('haproxy', ['-f', path.join(folder, 'haproxy.cfg'), '-db'], ports.tls);
+    const cfg = path.join(folder, 'haproxy.cfg');
+    const example = await readFile(path.join(ROOT, 'config/cluster/haproxy-tls.cfg'), 'utf8');
+    // The address that the host trusts.
+    await writeFile(cfg, example.replace('default-server send-proxy-v2', '$& source 127.0.0.2'));
+    const at = (port: number) => `127.0.0.1:${port}`;
+    haproxy = await startProgram('haproxy', ['-f', cfg, '-db'], ports.tls, {
+      ...{ PLAIN: at(ports.plain), TLS: at(ports.tls) },
+      ...{ NODE_A: at(behind.port), NODE_A_TLS: at(ports.hostTls) },
+      ...{ NODE_B: at(behind.port), NODE_B_TLS: at(ports.hostTls) },
+    });
   });
   afterAll(async () => {
     await haproxy?.stop();
