@@ -43,6 +43,7 @@ export class AcmeAuthority implements Authority {
   readonly #agent: Agent;
   readonly #requestMs: number;
   #client: Promise<acme.Client> | undefined;
+  #accountKey: string | undefined;
 
   constructor(options: AcmeOptions) {
     this.#options = options;
@@ -182,9 +183,11 @@ export class AcmeAuthority implements Authority {
   }
 
   /** One account for all names, its key made once and kept. */
-  #account(): Promise<acme.Client> {
+  async #account(): Promise<acme.Client> {
+    // Whoever removed it wants another account.
+    if ((await this.#options.store.read(ACCOUNT)) !== this.#accountKey) this.#client = undefined;
     this.#client ??= this.#connect();
-    return this.#client;
+    return await this.#client;
   }
 
   async #connect(): Promise<acme.Client> {
@@ -192,6 +195,7 @@ export class AcmeAuthority implements Authority {
     // Empty: left by a full disk.
     const accountKey =
       (await store.read(ACCOUNT)) || (await store.add(ACCOUNT, (await acme.crypto.createPrivateEcdsaKey()).toString()));
+    this.#accountKey = accountKey;
     const client = new acme.Client({
       directoryUrl: directory,
       accountKey,

@@ -2,7 +2,7 @@
  * Certificates of several nodes, as one of them has them. What any node has put into PostgreSQL is shown by the edges of
  * this one: certificates, from a folder of copies, and proofs for the authority, which may ask any node. One node orders.
  */
-import { readFile, rm } from 'node:fs/promises';
+import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { ChallengeBoard } from '../certificates/challenge-board.ts';
 import type { CertificatePlace, ShowingEdges } from '../certificates/index.ts';
@@ -14,7 +14,6 @@ import type { KeyFiles } from '../registry/key-file.ts';
 import { SealedTexts } from '../registry/postgres/sealed-texts.ts';
 import { certificateFile, certificateNames } from '../shared/certificate-folder.ts';
 import { Mutex } from '../shared/mutex.ts';
-import { writePrivateFile } from '../shared/private-file.ts';
 
 /** Of the node that orders. */
 const ORDERS = 'certificates';
@@ -22,6 +21,8 @@ const TOPIC = 'certificates';
 /** Proofs, among the texts, by the token or the name that they are for. No file has such a name. */
 const HTTP = 'http-01/';
 const TLS = 'tls-alpn-01/';
+/** At once: a node that is new has thousands to read. */
+const READS = 4;
 
 export interface SharedCertificatesParts {
   registry: Pick<Registry, 'client' | 'leases' | 'changes'>;
@@ -109,13 +110,19 @@ export class SharedCertificates implements CertificatePlace {
         await this.#show(name, undefined);
         this.#known.delete(name);
       }
-      for (const [name, mark] of marks) {
-        if (this.#known.get(name) === mark) continue;
-        // Gone by now: another change, which is heard.
-        const text = await this.store.read(name);
-        await this.#show(name, text);
-        this.#known.set(name, mark);
-      }
+      const changed = [...marks].filter(([name, mark]) => this.#known.get(name) !== mark).values();
+      // All end before the next round begins.
+      const ends = await Promise.allSettled(
+        Array.from({ length: READS }, async () => {
+          for (const [name, mark] of changed) {
+            // Gone by now: another change, which is heard.
+            await this.#show(name, await this.store.read(name));
+            this.#known.set(name, mark);
+          }
+        }),
+      );
+      const failed = ends.find((end) => end.status === 'rejected');
+      if (failed) throw failed.reason;
     });
     return this.#next;
   }
@@ -129,9 +136,15 @@ export class SharedCertificates implements CertificatePlace {
     if (subject?.is === 'certificate') {
       const file = path.join(folder, name);
       if (text === undefined) await rm(file, { force: true });
-      else if ((await readFile(file, 'utf8').catch(() => '')) !== text) await writePrivateFile(file, text);
+      else if ((await readFile(file, 'utf8').catch(() => '')) !== text) await writeCopy(file, text);
       await edges.certificateChanged({ name: subject.name });
     }
     this.#renewer?.learn(name, text);
   }
+}
+
+/** As a whole or not; compared with the original at each start, so it need not outlive a power cut. */
+async function writeCopy(file: string, text: string): Promise<void> {
+  await writeFile(`${file}.tmp`, text, { mode: 0o600 });
+  await rename(`${file}.tmp`, file);
 }

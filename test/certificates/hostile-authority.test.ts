@@ -135,6 +135,10 @@ function publicKeyOfRequest(): Buffer {
 
 /** @param requestMs short only where a failure is wanted */
 function issue(requestMs = 30_000): Promise<string> {
+  return authorityOf(requestMs).issue(NAME);
+}
+
+function authorityOf(requestMs = 30_000): AcmeAuthority {
   return new AcmeAuthority({
     directory: `${origin}/dir`,
     email: '',
@@ -149,12 +153,26 @@ function issue(requestMs = 30_000): Promise<string> {
       tls: async () => {},
       dns: undefined,
     },
-  }).issue(NAME);
+  });
 }
 
 test('an honest one is obeyed', async () => {
   expect(await issue()).toMatch(/^-----BEGIN PRIVATE KEY-----[\s\S]+-----BEGIN CERTIFICATE-----/);
   expect(shown).toEqual([NAME]);
+});
+
+test('an account whose key is removed is replaced, without a restart', async () => {
+  const authority = authorityOf();
+  await authority.issue(NAME);
+  const accounts = () => asked.filter((path) => path === '/new-account').length;
+  const before = accounts();
+  rmSync(join(folder, orderFile(NAME)));
+  await authority.issue(NAME);
+  expect(accounts()).toBe(before);
+  rmSync(join(folder, orderFile(NAME)));
+  rmSync(join(folder, 'account.key'));
+  await authority.issue(NAME);
+  expect(accounts()).toBe(before + 1);
 });
 
 const everywhere = ['/dir', '/new-account', '/new-order', '/authorization', '/challenge', '/finalize', '/certificate'];
