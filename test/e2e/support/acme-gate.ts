@@ -19,7 +19,7 @@ export interface Held {
 
 interface Hold {
   step: string;
-  /** Whether the authority hears of it meanwhile. */
+  /** Whether the authority has heard of it, and agreed. */
   when: 'before' | 'after';
   reached: PromiseWithResolvers<void>;
   released: PromiseWithResolvers<void>;
@@ -94,10 +94,7 @@ export class AcmeGate {
     const chunks: Buffer[] = [];
     for await (const chunk of asked) chunks.push(chunk as Buffer);
     const body = Buffer.concat(chunks);
-    const hold = this.#hold && asked.url?.startsWith(this.#hold.step) ? this.#hold : undefined;
-    if (hold) this.#hold = undefined;
-    if (hold?.when === 'before') await held(hold);
-    this.#count(asked.url ?? '', body);
+    await this.#held(asked, 'before');
     const passed = request({
       host: '127.0.0.1',
       port: this.authority?.port,
@@ -112,9 +109,21 @@ export class AcmeGate {
     const [answered] = (await once(passed, 'response')) as [IncomingMessage];
     const parts: Buffer[] = [];
     for await (const chunk of answered) parts.push(chunk as Buffer);
-    if (hold?.when === 'after') await held(hold);
+    // Pebble refuses some nonces, to see whether its clients ask again.
+    if ((answered.statusCode ?? 500) < 300) {
+      this.#count(asked.url ?? '', body);
+      await this.#held(asked, 'after');
+    }
     answer.writeHead(answered.statusCode ?? 500, answered.headers);
     answer.end(Buffer.concat(parts));
+  }
+
+  async #held({ url }: IncomingMessage, when: Hold['when']): Promise<void> {
+    const hold = this.#hold;
+    if (hold?.when !== when || !url?.startsWith(hold.step)) return;
+    this.#hold = undefined;
+    hold.reached.resolve();
+    await hold.released.promise;
   }
 
   #count(url: string, body: Buffer): void {
@@ -126,11 +135,6 @@ export class AcmeGate {
     };
     this.orders.push(...identifiers.map(({ value }) => value));
   }
-}
-
-async function held(hold: Hold): Promise<void> {
-  hold.reached.resolve();
-  await hold.released.promise;
 }
 
 function portOf(server: NetServer | Server): number {
