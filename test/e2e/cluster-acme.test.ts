@@ -41,18 +41,6 @@ describe.skipIf(!clusterPrograms() || !available('pebble', 'openssl', 'curl'))('
     gate.authority = new URL(authority.directory);
     // The first orders.
     a = await node('a', { 'tls-acme-challenge': 'http-01' });
-    b = await node('b', { 'tls-acme-challenge': 'tls-alpn-01' });
-    const code = 'export default { fetch: (request) => new Response(new URL(request.url).hostname) }';
-    for (const slug of ['one', 'two'])
-      await deploy(
-        x402Fetch(
-          cluster.network,
-          0,
-          cluster.via(() => a),
-        ),
-        cluster.url,
-        { slug, code },
-      );
   });
   afterAll(async () => {
     await cluster?.stop();
@@ -122,6 +110,16 @@ describe.skipIf(!clusterPrograms() || !available('pebble', 'openssl', 'curl'))('
   }
 
   it('one orders what is attached at the other; any node has the proof, and both serve at once', async () => {
+    const code = 'export default { fetch: (request) => new Response(new URL(request.url).hostname) }';
+    const payer = x402Fetch(
+      cluster.network,
+      0,
+      cluster.via(() => a),
+    );
+    const deploys = async () => {
+      for (const slug of ['one', 'two']) await deploy(payer, cluster.url, { slug, code });
+    };
+    [b] = await Promise.all([node('b', { 'tls-acme-challenge': 'tls-alpn-01' }), deploys()]);
     asked(b);
     const held = gate.hold('/chalZ/', 'before');
     expect((await attach(b, 'one', 'first.test')).status).toBe(202);
