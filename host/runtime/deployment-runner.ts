@@ -170,7 +170,8 @@ export class DeploymentRunner {
   /** @throws Problem when the new revision does not start; the old one then goes on */
   async activate(): Promise<void> {
     this.#record.startAfresh();
-    if (this.state === 'cold') return;
+    // Whatever is under way may end with an instance.
+    if (this.state === 'cold' && this.#turns === 0) return;
     await this.#inTurn(async () => {
       const old = this.#current?.instance;
       if (!old?.alive) return;
