@@ -284,7 +284,7 @@ describe('the quota', () => {
       until(async () => {
         const answer = await rig.fetch('hoarder', path, POST);
         return answer.ok ? ((await answer.json()) as unknown) : undefined;
-      }, 20_000);
+      }, 60_000);
     expect(await retried('/ROOMS/keep/all')).toEqual(['kept']);
     expect(await retried('/ROOMS/big0/thin')).toBe('thinned');
     let status = 200;
