@@ -111,7 +111,7 @@ export function clusterCommand(deps?: CommandDeps): Command {
 }
 
 function said(
-  { rows, code, stores, objects, assets, certificates, registry }: Moved & { registry: string },
+  { rows, code, stores, objects, databases, assets, certificates, registry }: Moved & { registry: string },
   verb: string,
   next: string,
 ): string {
@@ -121,6 +121,9 @@ function said(
     `stores   ${stores.stores} of KV and R2, ${stores.rows} rows, ${fileSize(stores.bytes)}, read back and compared`,
     ...(objects.objects > 0
       ? [`objects  ${objects.objects}, ${objects.alarms} alarms, ${fileSize(objects.bytes)}, read back`]
+      : []),
+    ...(databases.databases > 0
+      ? [`d1       ${databases.databases} databases, ${databases.rows} rows, ${fileSize(databases.bytes)}, compared`]
       : []),
     `files    ${assets.files} static files, ${fileSize(assets.bytes)}, compared with their digests`,
     ...(certificates > 0 ? [`tls      ${certificates} certificates by ACME, read back and compared`] : []),

@@ -3,7 +3,7 @@
  * in for queues and workflows. What their configuration has to be is written at the top of their modules, which are in
  * workerd's binary (`strings workerd | grep -A40 'bundled = "/workerd/queues.js"'`, 1.20261117.1).
  */
-import { DATABASES_SERVICE } from '../bindings/d1/binding.ts';
+import { DATABASES_ID, DATABASES_SERVICE } from '../bindings/d1/binding.ts';
 import type { Objects } from '../bindings/durable-objects/classes.ts';
 import { REGION } from '../bindings/objects-bucket/credentials.ts';
 import { BUCKET } from '../bindings/objects-bucket/request.ts';
@@ -29,19 +29,19 @@ const STOP_MS = 4_000;
 
 /** The disk of the objects. */
 const DISK_SERVICE = 'objects';
-/** Where queues keep their messages and what they are told, workflows their lists, and databases of D1. No class of a tenant can have these ids. */
+/** Where queues keep their messages and what they are told, and workflows their lists. No class of a tenant can have these ids. */
 const QUEUES_ID = '-queues';
 const QUEUE_STATES_ID = '-queue-states';
 const INSTANCES_ID = '-workflow-instances';
-const DATABASES_ID = '-databases';
 
 /** Ids of all classes with objects, those of workers of ours and of workerd's own among them. */
-export function classIdsOf({ classes, queues, workflows }: Objects): string[] {
+export function classIdsOf({ classes, queues, workflows, databases }: Objects): string[] {
   return [
     ...classes.map(({ id }) => id),
     ...(queues ? [QUEUES_ID, QUEUE_STATES_ID] : []),
     ...(workflows.length > 0 ? [INSTANCES_ID] : []),
     ...workflows.map(({ name }) => `miniflare-workflows-${name}`),
+    ...(databases > 0 ? [DATABASES_ID] : []),
   ];
 }
 

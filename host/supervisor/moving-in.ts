@@ -28,12 +28,13 @@ import {
   refuseKinds,
   type Say,
 } from './moving.ts';
+import { refuseLostDatabases } from './moving-databases.ts';
 import { putAllObjects } from './moving-objects.ts';
 
 /** What the registry of the box is called from then on: no host starts on it by mistake, and pays twice. */
 const MOVED = 'registry.db.moved';
 /** Bindings whose data stays on one node. */
-const STAYS = ['d1', 'analytics'];
+const STAYS = ['analytics'];
 
 export interface MovedIn extends Moved {
   /** Where the box's registry is now. */
@@ -62,6 +63,7 @@ export async function moveBoxIn(config: Config, dataFolder: string, say: Say = (
     const deployments = await new Deployments(box.db).all();
     refuseKinds(deployments, STAYS, 'These deployments keep data on one node, which would not come along');
     await checkBooks(box, 'on the box');
+    if (source !== moved) await refuseLostDatabases(config, folders, living(deployments));
     const move = await idOfMove(folders.data);
     const before = (await beginMoveIn(cluster.client, move, source === moved)) as Moved | undefined;
     if (before) return { ...before, registry: moved };

@@ -1,6 +1,7 @@
-/** Durable Objects on their way into a cluster or out of it, and so queues and workflows, which are made of them. */
+/** Durable Objects on their way into a cluster or out of it, and so queues, workflows and the nodes' databases, which are made of them. */
 import { lstat, mkdir, rm } from 'node:fs/promises';
 import path from 'node:path';
+import { DATABASES_ID } from '../bindings/d1/binding.ts';
 import { objectsAtRest } from '../bindings/durable-objects/at-rest.ts';
 import { objectsOf } from '../bindings/durable-objects/classes.ts';
 import { objectsFolder } from '../bindings/durable-objects/folder.ts';
@@ -16,10 +17,15 @@ import { fileSize } from '../shared/file-size.ts';
 import type { SharedBucket } from './cluster.ts';
 import type { Folders } from './folders.ts';
 import type { Moved, Say } from './moving.ts';
+import { databasesIn, putDatabases, takeDatabases } from './moving-databases.ts';
 import { openRecords } from './objects-cluster.ts';
 
 /** Copies of a class' objects while they are read; left by a move that was killed, it goes. */
 const COPIES = 'moving-objects';
+
+const NO_DATABASES: Moved['databases'] = { databases: 0, rows: 0, bytes: 0 };
+
+export type MovedObjects = Pick<Moved, 'objects' | 'databases'>;
 
 /** Of the classes that deployments have now. After the stores, which make the schema. What an earlier move left goes. */
 export async function putAllObjects(
@@ -28,7 +34,7 @@ export async function putAllObjects(
   deployments: Deployment[],
   bucket: SharedBucket,
   say: Say,
-): Promise<Moved['objects']> {
+): Promise<MovedObjects> {
   const sum = { objects: 0, alarms: 0, bytes: 0 };
   const classes: { tenant: string; id: string; folder: string }[] = [];
   for (const { tenant, ids } of classesOf(deployments))
@@ -41,9 +47,10 @@ export async function putAllObjects(
   const { records, close } = await openRecords(config.cluster.database, bucket);
   try {
     for (const { tenant } of deployments) await records.purge(tenant);
-    if (classes.length === 0) return sum;
+    const hasDatabases = await databasesIn(folders, deployments);
+    if (classes.length === 0 && !hasDatabases) return { objects: sum, databases: NO_DATABASES };
     const sandbox = await detectSandbox(config.runtime.sandbox);
-    const ids = [...new Set(classes.map(({ id }) => id))];
+    const ids = [...new Set([...classes.map(({ id }) => id), ...(hasDatabases ? [DATABASES_ID] : [])])];
     const names = await namesOfNamespaces(workerdBinary(), records, ids, folders.run);
     for (const { tenant, id, folder } of classes) {
       await rm(copies, { recursive: true, force: true });
@@ -54,7 +61,9 @@ export async function putAllObjects(
       sum.alarms += found.alarms.length;
       say(`objects ${tenant}/${id}: ${sum.objects} so far, ${fileSize(sum.bytes)}`);
     }
-    return sum;
+    const namespace = names.get(DATABASES_ID);
+    const put = () => putDatabases(config, folders, deployments, records, namespace as string, say);
+    return { objects: sum, databases: namespace === undefined ? NO_DATABASES : await put() };
   } finally {
     await close();
     await rm(copies, { recursive: true, force: true });
@@ -68,10 +77,10 @@ export async function takeAllObjects(
   deployments: Deployment[],
   bucket: SharedBucket,
   say: Say,
-): Promise<Moved['objects']> {
+): Promise<MovedObjects> {
   const sum = { objects: 0, alarms: 0, bytes: 0 };
   const tenants = classesOf(deployments);
-  if (tenants.length === 0) return sum;
+  if (tenants.length === 0) return { objects: sum, databases: NO_DATABASES };
   const { records, close } = await openRecords(config.cluster.database, bucket);
   try {
     const all = [...new Set(tenants.flatMap(({ ids }) => ids))];
@@ -81,14 +90,17 @@ export async function takeAllObjects(
       await rm(folder, { recursive: true, force: true });
       const byName = new Map(ids.map((id) => [names.get(id) as string, id]));
       const { left, ...taken } = await takeObjects(records, tenant, byName, folder);
-      sum.objects += taken.objects;
+      for (const [id, { objects, bytes }] of taken.objects) {
+        if (id === DATABASES_ID) continue;
+        sum.objects += objects;
+        sum.bytes += bytes;
+      }
       sum.alarms += taken.alarms;
-      sum.bytes += taken.bytes;
       say(
         `objects ${tenant}: ${sum.objects} so far, ${fileSize(sum.bytes)}${left > 0 ? `; ${left} of classes that are gone stay` : ''}`,
       );
     }
-    return sum;
+    return { objects: sum, databases: await takeDatabases(config, folders, deployments, say) };
   } finally {
     await close();
   }
@@ -96,7 +108,7 @@ export async function takeAllObjects(
 
 function classesOf(deployments: Deployment[]): { tenant: string; ids: string[] }[] {
   return deployments.flatMap(({ tenant, bindings }) => {
-    const objects = objectsOf(bindings);
+    const objects = objectsOf(bindings, true);
     return objects ? [{ tenant, ids: classIdsOf(objects) }] : [];
   });
 }

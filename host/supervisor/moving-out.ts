@@ -35,7 +35,7 @@ import { takeAllObjects } from './moving-objects.ts';
 /** Until the cluster is closed for good. */
 const MOVING = 'registry.db.moving';
 /** Bindings whose data a box keeps otherwise. */
-const STAYS = ['d1', 'analytics'];
+const STAYS = ['analytics'];
 /** What a folder may have before a move: its lock, and what a move makes first. */
 const HARMLESS = /^(lock|move|run|tenants|code|certificates)(-.*)?$/;
 

@@ -27,6 +27,8 @@ export interface Moved {
   stores: { stores: number } & Transferred;
   /** Durable Objects; queues and workflows are made of them, too. */
   objects: { objects: number; alarms: number; bytes: number };
+  /** Of D1. */
+  databases: { databases: number; rows: number; bytes: number };
   /** Static files, with their lists. */
   assets: { files: number; bytes: number };
   /** By ACME; the account comes with them. */
@@ -82,12 +84,12 @@ export interface DataSteps {
   /** @returns how many */
   certificates(): Promise<number>;
   assets(tenant: string): Promise<{ files: number; bytes: number }>;
-  objects(deployments: Deployment[]): Promise<Moved['objects']>;
+  objects(deployments: Deployment[]): Promise<Pick<Moved, 'objects' | 'databases'>>;
   /** KV and R2 go from one side to the other. */
   from: 'box' | 'cluster';
 }
 
-/** Code, certificates, static files, KV and R2, objects: in this order, as objects need the schema of stores. */
+/** Code, certificates, static files, KV and R2, objects and databases: in this order, as objects need the schema of stores. */
 export async function moveData(
   config: Config,
   tenantsFolder: string,
@@ -110,7 +112,7 @@ export async function moveData(
   try {
     const [from, to] = steps.from === 'box' ? [box, cluster] : [cluster, box];
     const stores = await transferStores(from, to, storeProgress(say));
-    return { code, certificates, assets, stores, objects: await steps.objects(deployments) };
+    return { code, certificates, assets, stores, ...(await steps.objects(deployments)) };
   } finally {
     await close();
   }

@@ -4,6 +4,8 @@ import { FOLDER } from './files.ts';
 
 /** Name of the service that keeps the databases of a deployment on several nodes. */
 export const DATABASES_SERVICE = 'databases';
+/** Of the class whose objects they are. No class of a tenant can have this id. */
+export const DATABASES_ID = '-databases';
 
 export const d1: Binding = {
   key: 'd1',

@@ -61,9 +61,9 @@ export async function startDatabaseProcess(options: DatabaseProcessOptions): Pro
   const uid = remote ? undefined : tenantUser(tenant);
   ownFolder(dataFolder, uid);
   ownFolder(socketFolder, uid);
-  const native = createRequire(createRequire(import.meta.url).resolve('libsql')).resolve(nativePackage());
+  const native = nativeBinding();
   const program: Bind = { from: await options.program, to: '/app/d1.mjs' };
-  const binding: Bind = { from: realpathSync(native), to: '/app/libsql.node' };
+  const binding: Bind = { from: native, to: '/app/libsql.node' };
   const data: Bind = { from: dataFolder, to: '/data', writable: true };
   const socket: Bind = { from: socketFolder, to: '/run/d1', writable: true };
   const child = await spawnConfined(sandbox, {
@@ -130,9 +130,11 @@ function listening(child: ConfinedProcess, timeoutMs: number, diagnostics: strin
   });
 }
 
-function nativePackage(): string {
+/** libSQL's own file. */
+export function nativeBinding(): string {
   const report = process.report.getReport() as { header?: { glibcVersionRuntime?: string } };
-  return `@libsql/linux-${process.arch}-${report.header?.glibcVersionRuntime ? 'gnu' : 'musl'}`;
+  const name = `@libsql/linux-${process.arch}-${report.header?.glibcVersionRuntime ? 'gnu' : 'musl'}`;
+  return realpathSync(createRequire(createRequire(import.meta.url).resolve('libsql')).resolve(name));
 }
 
 /** Gives a folder and what is in it to the tenant's user, who made it: no link in it is followed. */

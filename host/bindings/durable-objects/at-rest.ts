@@ -7,7 +7,7 @@ import { copyFile, lstat, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
 import type { Sandbox } from '../../sandbox/confinement.ts';
-import { runOnCopies } from './copied-databases.ts';
+import { nodeReader, runOnCopies } from './copied-databases.ts';
 
 /** The table is workerd's own (1.20261117.1): src/workerd/server/alarm-scheduler.c++; times are in ns. */
 const PROGRAM = `
@@ -63,7 +63,7 @@ export async function objectsAtRest(
       throw new Error(`${file} is not a file of an object`);
     await copyFile(file, path.join(to, name));
   }
-  const copies = { tenant, folder: to, program: PROGRAM, fileBytes: FILE_BYTES, timeout: TIMEOUT_MS };
+  const copies = { tenant, folder: to, reader: nodeReader(PROGRAM), fileBytes: FILE_BYTES, timeout: TIMEOUT_MS };
   const said = (await runOnCopies(sandbox, copies)).split('\n').filter((line) => line !== '');
   const alarms = said.map((line) => {
     const [id, at, name] = alarmShape.parse(JSON.parse(line));

@@ -1,6 +1,6 @@
 /** Reads the next alarm from copies of workerd's lists, and checks what comes out. */
 import type { Sandbox } from '../../sandbox/confinement.ts';
-import { runOnCopies } from './copied-databases.ts';
+import { nodeReader, runOnCopies } from './copied-databases.ts';
 
 /** The table is workerd's own (1.20261117.1): src/workerd/server/alarm-scheduler.c++; times are in ns. */
 const PROGRAM = `
@@ -26,7 +26,7 @@ const FILE_BYTES = 64 * 1_048_576;
  * @throws Error
  */
 export async function readNextAlarm(sandbox: Sandbox, tenant: string, folder: string): Promise<number | undefined> {
-  const copies = { tenant, folder, program: PROGRAM, fileBytes: FILE_BYTES, timeout: TIMEOUT_MS };
+  const copies = { tenant, folder, reader: nodeReader(PROGRAM), fileBytes: FILE_BYTES, timeout: TIMEOUT_MS };
   const answer = (await runOnCopies(sandbox, copies)).trim();
   if (answer === 'none') return undefined;
   if (/^\d{1,16}$/.test(answer)) return Number(answer);

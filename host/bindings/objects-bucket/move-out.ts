@@ -19,9 +19,9 @@ const MOST_NAME_BYTES = 8_192;
 const ownerShape = z.object({ node: z.string(), epoch: z.int().min(1) });
 
 export interface Taken {
-  objects: number;
+  /** By the id of their class. */
+  objects: Map<string, { objects: number; bytes: number }>;
   alarms: number;
-  bytes: number;
   /** Objects of classes that were not asked for. */
   left: number;
 }
@@ -38,7 +38,7 @@ export async function takeObjects(
   ids: ReadonlyMap<string, string>,
   folder: string,
 ): Promise<Taken> {
-  const taken: Taken = { objects: 0, alarms: 0, bytes: 0, left: 0 };
+  const taken: Taken = { objects: new Map(), alarms: 0, left: 0 };
   let keys: string[] = [];
   const take = async () => {
     const [, , namespace = '', id = ''] = keys[0]?.split('/') ?? [];
@@ -50,8 +50,8 @@ export async function takeObjects(
         throw new Error(`the object ${id} of ${tenant} cannot be taken: ${error.message}`, { cause: error });
       });
       await writeDurably(path.join(folder, classId, `${id}.sqlite`), database);
-      taken.objects++;
-      taken.bytes += database.length;
+      const { objects, bytes } = taken.objects.get(classId) ?? { objects: 0, bytes: 0 };
+      taken.objects.set(classId, { objects: objects + 1, bytes: bytes + database.length });
     }
   };
   for await (const { key } of all(records, tenant, OBJECTS)) {
