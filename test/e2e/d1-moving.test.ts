@@ -36,12 +36,13 @@ export default {
     }
   },
 };`;
+const names = (count: number) => Array.from({ length: count }, (_, at) => `c${at}`).join(', ');
 const BIG = 'ä'.repeat(600_000);
 const SCHEMA = [
   'CREATE TABLE "odd ""name""" ("a""b" INTEGER PRIMARY KEY AUTOINCREMENT, [c d] TEXT DEFAULT (upper(\'x\')), e REAL, f BLOB)',
   'CREATE TABLE keyed (a TEXT, b INTEGER, PRIMARY KEY (b, a)) WITHOUT ROWID',
   "CREATE TABLE made (a INTEGER CHECK (a < 100), b AS (a * 2), c AS (a || '!') STORED, UNIQUE (a))",
-  `CREATE TABLE wide (${Array.from({ length: 60 }, (_, at) => `c${at}`).join(', ')})`,
+  `CREATE TABLE wide (${names(60)})`,
   'CREATE TABLE child (id INTEGER PRIMARY KEY, parent INTEGER REFERENCES made (a) ON DELETE CASCADE)',
   'CREATE TABLE logged (what TEXT)',
   'CREATE INDEX "some index" ON made (a + 1) WHERE a > 2',
@@ -201,6 +202,8 @@ describe.skipIf(!postgresPrograms())('databases that move', () => {
       ['one in a constraint', /t insert: unknown function: regexp/, "CREATE TABLE t (a CHECK (regexp('a', a)))"],
       ['a name that is reserved', /_cf_t read: access to _cf_t.a is prohibited/, 'CREATE TABLE _cf_t (a)'],
       ['a schema', /cannot be opened/, 'CREATE TABLE t (a) RANDOM ROWID'],
+      ['more columns', /t .*too many columns|cannot be opened/, `CREATE TABLE t (${names(101)})`],
+      ['a large value', /t: its rows read .*too big/, 'CREATE TABLE t AS SELECT zeroblob(2500000) AS a'],
       ['pages of another size', /its pages have 8192 bytes/, 'PRAGMA page_size = 8192', 'CREATE TABLE t (a)'],
     ])('%s', async (_what, message, ...sql) => {
       await expect(refusal(made(...sql))).rejects.toThrow(message);

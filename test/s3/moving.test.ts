@@ -5,10 +5,11 @@
 import { fork } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import Libsql from 'libsql';
 import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { KvStore } from '../../host/bindings/kv/store.ts';
@@ -30,7 +31,7 @@ import { s3Settings } from './radosgw.ts';
 
 const PAYMENTS = 50;
 const ACT: Act = { act: 'POST /blocks', subject: null, parameters: {}, reason: null, address: 'socket' };
-const BINDINGS = { kv: true, d1: false, r2: true, payments: false };
+const BINDINGS = { kv: true, d1: { DB: {}, LOG: { id: 'log' } }, r2: true, payments: false };
 const CHILD = fileURLToPath(new URL('moving-child.ts', import.meta.url));
 const KEY = 'k'.repeat(32);
 const log = pino({ level: 'silent' });
@@ -93,20 +94,20 @@ describe('moving in and out', () => {
   }
 
   test('deployments whose data would stay are named, and all is as it was', async () => {
-    const settings = { bindings: { ...BINDINGS, d1: true } };
+    const settings = { bindings: { ...BINDINGS, analytics: { POINTS: {} } } };
     await new Deployments(box.db).create(newDeployment({ slug: 'keeper', settings }), 0);
-    await expect(moveBoxIn(config(), folder)).rejects.toThrow(/one node.*: keeper \(d1\)\./);
+    await expect(moveBoxIn(config(), folder)).rejects.toThrow(/one node.*: keeper \(analytics\)\./);
     expect(existsSync(path.join(folder, 'registry.db'))).toBe(true);
   });
 
-  test('all of it, killed five times on the way in and four on the way out', { timeout: 240_000 }, async () => {
+  test('all of it, killed six times on the way in and five on the way out', { timeout: 240_000 }, async () => {
     const tenant = await fill(box, folder);
     const data = await contents(await storesOfBox(path.join(folder, 'tenants'), undefined, log), tenant);
     expect(data).toHaveLength(KV_KEYS + R2_KEYS);
 
     await killAt('in', folder, `store ${tenant}/kv`);
     await changeOnBox(folder, tenant, data);
-    for (const line of [`store ${tenant}/r2`, 'every row is copied', 'every row is copied'])
+    for (const line of [`store ${tenant}/r2`, 'database first:', 'every row is copied', 'every row is copied'])
       await killAt('in', folder, line);
     expect(existsSync(path.join(folder, 'registry.db'))).toBe(false);
     await expect(openPostgresRegistry(url)).rejects.toThrow(/being moved into/);
@@ -116,6 +117,7 @@ describe('moving in and out', () => {
       rows: { deployments: 1, payments: PAYMENTS, secrets: 1, audit: 1 },
       code: 1,
       stores: { stores: 3, rows: KV_KEYS + R2_KEYS + 5 },
+      databases: { databases: 2, rows: 2 * (DATABASE_ROWS + 1) },
       assets: { files: 2 },
     });
     expect(await moveBoxIn(config(), folder)).toEqual(moved);
@@ -145,7 +147,7 @@ describe('moving in and out', () => {
     const out = path.join(root, 'out');
     await expect(moveClusterOut(config(), out)).rejects.toThrow(/These nodes run/);
     await node.end();
-    for (const line of [`store ${tenant}/kv`, `store ${tenant}/r2`, 'every row is copied'])
+    for (const line of [`store ${tenant}/kv`, `store ${tenant}/r2`, 'database first:', 'every row is copied'])
       await killAt('out', out, line);
     await expect(openPostgresRegistry(url)).rejects.toThrow(/being moved out/);
     await expect(moveClusterOut(config(), path.join(root, 'other'))).rejects.toThrow(/being moved out/);
@@ -173,6 +175,10 @@ describe('moving in and out', () => {
       last.close();
     }
     expect(await contents(await storesOfBox(path.join(out, 'tenants'), undefined, log), tenant)).toEqual(data);
+    for (const name of DATABASES)
+      expect(databaseRows(path.join(out, 'tenants', tenant, name))).toEqual(
+        databaseRows(path.join(folder, 'tenants', tenant, name)),
+      );
     const same = ['secrets.key', `tenants/${tenant}/assets/files/${sha256('page')}`];
     for (const name of same) expect(readFileSync(path.join(out, name))).toEqual(readFileSync(path.join(folder, name)));
     const code = new CodeStore(path.join(out, 'code'));
@@ -183,6 +189,8 @@ describe('moving in and out', () => {
 
 const KV_KEYS = 453;
 const R2_KEYS = 36;
+const DATABASES = ['sql', 'sql.log'];
+const DATABASE_ROWS = 2_000;
 /** Parts of R2 have that at least. */
 const PART = 5 * 1024 * 1024;
 
@@ -213,6 +221,7 @@ async function fill(box: Registry, folder: string): Promise<string> {
     mkdirSync(path.join(assets, kind), { recursive: true });
     writeFileSync(path.join(assets, kind, sha256(text)), text);
   }
+  for (const name of DATABASES) fillDatabase(path.join(folder, 'tenants', tenant, name));
   const stores = await storesOfBox(path.join(folder, 'tenants'), undefined, log);
   const put = (store: KvStore, at: number) =>
     store.put(
@@ -239,6 +248,28 @@ async function fill(box: Registry, folder: string): Promise<string> {
   });
   await stores.close();
   return tenant;
+}
+
+/** Some of it is in the log yet: its process was killed. */
+function fillDatabase(folder: string): void {
+  mkdirSync(folder);
+  const made = `${folder}-made`;
+  const database = new Libsql(made);
+  database.exec('PRAGMA journal_mode = WAL; CREATE TABLE a (id INTEGER PRIMARY KEY, b BLOB)');
+  const insert = database.prepare('INSERT INTO a (b) VALUES (randomblob(700))');
+  for (let at = 0; at < DATABASE_ROWS; at++) insert.run();
+  for (const end of ['', '-wal']) copyFileSync(`${made}${end}`, path.join(folder, `db.sqlite${end}`));
+  database.close();
+  rmSync(made);
+}
+
+function databaseRows(folder: string): unknown[] {
+  const database = new Libsql(path.join(folder, 'db.sqlite'));
+  try {
+    return database.prepare('SELECT id, hex(b) AS b FROM a').all();
+  } finally {
+    database.close();
+  }
 }
 
 async function putParts(r2: R2Store, object: string, sizes: number[]) {

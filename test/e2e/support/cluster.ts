@@ -167,8 +167,8 @@ export class Cluster {
   }
 
   /** A host of one node, on the data folder that a node of that name has. */
-  async box(name: string): Promise<TestHost> {
-    return this.#start(name, this.#flags, {});
+  async box(name: string, more: Record<string, string> = {}): Promise<TestHost> {
+    return this.#start(name, { ...this.#flags, ...more }, {});
   }
 
   async #start(
