@@ -1,9 +1,11 @@
 /** The objects of one tenant of a box, written into the bucket of a cluster, and read back. */
-import { readFile } from 'node:fs/promises';
-import { buffer } from 'node:stream/consumers';
+import { createReadStream } from 'node:fs';
+import { rm, stat } from 'node:fs/promises';
 import type { AlarmAtRest, AtRest } from '../durable-objects/at-rest.ts';
 import type { BucketRecords } from './records.ts';
-import { alarmKey, databaseIn, MOST_BYTES, objectFolder, SNAPSHOT, snapshotOf, UNOWNED } from './snapshot.ts';
+import { alarmKey, isSnapshotOf, MOST_BYTES, objectFolder, packSnapshot, SNAPSHOT, UNOWNED } from './snapshot.ts';
+
+const ANY = { kind: 'any' } as const;
 
 /**
  * @param namespace name of the class in the bucket
@@ -18,22 +20,24 @@ export async function putObjects(
 ): Promise<number> {
   let bytes = 0;
   for (const { id, file } of objects) {
-    const database = await readFile(file);
-    if (database.length > MOST_BYTES)
-      throw new Error(`the object ${id} of ${tenant} has more than ${MOST_BYTES} bytes`);
+    const { size } = await stat(file);
+    if (size > MOST_BYTES) throw new Error(`the object ${id} of ${tenant} has more than ${MOST_BYTES} bytes`);
     const folder = objectFolder(namespace, id);
-    await put(records, tenant, `${folder}/${SNAPSHOT}`, await snapshotOf(database));
+    const packed = `${file}.packed`;
+    await packSnapshot(file, packed);
+    const length = (await stat(packed)).size;
+    await records.put(tenant, `${folder}/${SNAPSHOT}`, ANY, { length, stream: createReadStream(packed) });
+    await rm(packed);
     await put(records, tenant, `${folder}/own.json`, UNOWNED);
     const found = await records.get(tenant, `${folder}/${SNAPSHOT}`);
-    const stored = found && (Buffer.isBuffer(found.body) ? found.body : await buffer(found.body));
-    if (!stored || !(await databaseIn(stored)).equals(database))
+    if (!found || !(await isSnapshotOf(file, found.body)))
       throw new Error(`the object ${id} of ${tenant} reads otherwise than it was written`);
-    bytes += database.length;
+    bytes += size;
   }
   for (const { id, at, name } of alarms) await put(records, tenant, alarmKey(namespace, id, at), Buffer.from(name));
   return bytes;
 }
 
 async function put(records: BucketRecords, tenant: string, key: string, body: Buffer): Promise<void> {
-  await records.put(tenant, key, { kind: 'any' }, { length: body.length, stream: [body] });
+  await records.put(tenant, key, ANY, { length: body.length, stream: [body] });
 }

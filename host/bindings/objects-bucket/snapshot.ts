@@ -3,10 +3,11 @@
  * whose owner has given it back. Seen in what it writes itself; the version of workerd is pinned, and a test has it open
  * what is written here.
  */
-import { promisify } from 'node:util';
-import { gunzip, gzip } from 'node:zlib';
-
-const [pack, unpack] = [promisify(gzip), promisify(gunzip)];
+import { createReadStream, createWriteStream } from 'node:fs';
+import { open, stat } from 'node:fs/promises';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { constants, createGunzip, createGzip } from 'node:zlib';
 
 /** Nobody has it, so whoever is asked first takes it. */
 export const UNOWNED = Buffer.from('{"node":"","epoch":1,"from":1}');
@@ -19,14 +20,37 @@ export const MOST_BYTES = 1_073_741_824;
 
 const HEADER_BYTES = 120;
 
-/** @param database a SQLite file, with nothing left in its log */
-export async function snapshotOf(database: Buffer): Promise<Buffer> {
-  return await pack(Buffer.concat([header(database.length), database]));
+/** A database may take more than memory. @param file a SQLite file, with nothing left in its log */
+export async function packSnapshot(file: string, to: string): Promise<void> {
+  const { size } = await stat(file);
+  const bytes = async function* () {
+    yield header(size);
+    yield* createReadStream(file);
+  };
+  await pipeline(bytes, createGzip({ level: constants.Z_BEST_SPEED }), createWriteStream(to, { mode: 0o600 }));
 }
 
-/** The database in a snapshot that was made here. */
-export async function databaseIn(snapshot: Buffer): Promise<Buffer> {
-  return (await unpack(snapshot)).subarray(HEADER_BYTES);
+/** Whether a snapshot that was made here has all of this file, and nothing else. */
+export async function isSnapshotOf(file: string, snapshot: Buffer | Readable): Promise<boolean> {
+  const handle = await open(file);
+  try {
+    const head = header((await handle.stat()).size);
+    let at = 0;
+    let isSame = true;
+    const source = Buffer.isBuffer(snapshot) ? Readable.from([snapshot]) : snapshot;
+    await pipeline(source, createGunzip(), async (pieces: AsyncIterable<Buffer>) => {
+      for await (const piece of pieces) {
+        const ofHead = head.subarray(at, at + piece.length);
+        const own = Buffer.alloc(piece.length - ofHead.length);
+        const { bytesRead } = await handle.read(own, 0, own.length, Math.max(0, at - head.length));
+        isSame &&= bytesRead === own.length && piece.equals(Buffer.concat([ofHead, own]));
+        at += piece.length;
+      }
+    });
+    return isSame && at === head.length + (await handle.stat()).size;
+  } finally {
+    await handle.close();
+  }
 }
 
 /** Of an alarm. @param at real time, ms */

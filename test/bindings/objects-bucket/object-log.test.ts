@@ -1,8 +1,11 @@
 /** What is put together of an object: snapshots that are written here, and what a tenant could have put into its bucket. */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { ObjectImage } from '../../../host/bindings/objects-bucket/object-log.ts';
-import { alarmKey, databaseIn, snapshotOf } from '../../../host/bindings/objects-bucket/snapshot.ts';
+import { alarmKey, isSnapshotOf, packSnapshot } from '../../../host/bindings/objects-bucket/snapshot.ts';
 
 /** The head of a SQLite file says how many pages it has. */
 function databaseOf(pages: number): Buffer {
@@ -12,10 +15,24 @@ function databaseOf(pages: number): Buffer {
 }
 
 describe('objects of a cluster', () => {
-  test('a snapshot is the database as it was', async () => {
-    const database = databaseOf(3);
+  const folder = mkdtempSync(path.join(tmpdir(), 'tp-log-'));
+  const file = path.join(folder, 'database');
+  afterAll(() => rmSync(folder, { recursive: true }));
+  const snapshotOf = async (database: Buffer) => {
+    writeFileSync(file, database);
+    await packSnapshot(file, `${file}.packed`);
+    return readFileSync(`${file}.packed`);
+  };
+
+  test('a snapshot is the database as it was, and that of another one is known', async () => {
+    const database = databaseOf(300);
     const snapshot = await snapshotOf(database);
-    expect(await databaseIn(snapshot)).toEqual(database);
+    expect(await isSnapshotOf(file, snapshot)).toBe(true);
+    for (const other of [database.fill(8, database.length - 1), database.subarray(4_096), databaseOf(301)]) {
+      writeFileSync(file, other);
+      expect(await isSnapshotOf(file, snapshot)).toBe(false);
+    }
+    database.fill(7, database.length - 1);
     const image = await ObjectImage.of(snapshot);
     expect([image.number, image.database.equals(database)]).toEqual([1, true]);
   });
