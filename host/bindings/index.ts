@@ -140,7 +140,8 @@ export function isInspectable({ store, data, asked }: Binding): boolean {
 
 /** What bounds a tenant's stores: the limits of all bindings. */
 export function storeQuotas(config: Config): StorageQuotas {
-  return { ...bindingLimits(config), requestsInFlight: config.storage.requestsInFlight };
+  const { requestsInFlight, analyticsDays } = config.storage;
+  return { ...bindingLimits(config), requestsInFlight, analyticsDays };
 }
 
 /** Limits of all bindings and of the Cache API, by their names in a deployment's metadata. */

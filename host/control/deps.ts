@@ -57,8 +57,6 @@ export interface ControlDeps {
   storageUsage(tenant: TenantId): Promise<StorageUsage>;
   /** Key of a test wallet that pages may show; only on the local network. */
   demoWalletKey: string | undefined;
-  /** What is in the data folder of one node is not there for the others. */
-  severalNodes: boolean;
   /** Serialises changes of one deployment, by tenant: a change that does not start is rolled back before the next begins. */
   updates: Pick<KeyedLock, 'run'>;
   /** The built-in tenants of this version, enabled or not. */

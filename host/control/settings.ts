@@ -55,25 +55,12 @@ export function checkPayTo({ payTo }: DeploymentSettings, { hostWallets }: Pick<
     throw fieldProblem('/payTo', 'is a wallet of this host itself; name a wallet of your own');
 }
 
-/** What keeps data, and of that what has it in the folder of one node. */
+/** What keeps data. */
 const KEEPS_DATA = ['kv', 'd1', 'r2', 'durableObjects', 'queues', 'workflows', 'analytics'];
-const ON_ONE_NODE = ['analytics'];
 
 /** Whether a binding has data behind it. */
 export function keepsData(bindings: BindingSet): boolean {
   return boundBindings(bindings).some(({ binding }) => KEEPS_DATA.includes(binding.key));
-}
-
-/** @throws Problem invalid_field for what a host of several nodes does not have on all of them */
-export function checkNodes({ bindings }: Pick<DeploymentSettings, 'bindings'>, severalNodes: boolean): void {
-  if (!severalNodes) return;
-  const bound = boundBindings(bindings).find(({ binding }) => ON_ONE_NODE.includes(binding.key))?.binding.key;
-  if (bound) {
-    throw fieldProblem(
-      `/bindings/${bound}`,
-      'keeps data on one node, and this host has several: leave it out, or deploy to a host of one node',
-    );
-  }
 }
 
 /**

@@ -54,7 +54,7 @@ export interface MemberConfig {
   listen: string;
   advertise: string;
   /** Databases of D1: source of the worker that keeps them, and what each may grow to. */
-  databases: { source: string; mostBytes: number };
+  databases: { source: string; mostBytes: number; points: { mostBytes: number; days: number } };
   /** All but databases are in memory. */
   isPreview: boolean;
 }
@@ -64,6 +64,8 @@ export interface MemberPart {
   /** Of all objects together. */
   quotaBytes: number;
   databaseBytes: number;
+  /** What data points may take, and how long they are kept. */
+  points: { mostBytes: number; days: number };
   isPreview: boolean;
 }
 
@@ -100,7 +102,7 @@ export class ClusterMember {
     cluster: ObjectsCluster,
     tenant: TenantId,
     number: number,
-    { quotaBytes, databaseBytes, isPreview }: MemberPart,
+    { quotaBytes, databaseBytes, points, isPreview }: MemberPart,
     { process, listenFolder }: Pick<PrewarmedSandbox, 'process' | 'listenFolder'>,
   ): Promise<ClusterMember> {
     const id = { tenant, node: cluster.node, member: (number % MOST_MEMBERS) + 1 };
@@ -112,7 +114,7 @@ export class ClusterMember {
       bucket: `${LOOPBACK}:${OUTSIDE_PORT}`,
       listen: `${LOOPBACK}:${OWN_PORT}`,
       advertise: `${addressOf(id)}:${OUTSIDE_PORT}`,
-      databases: { source: await objectProgram(), mostBytes: databaseBytes },
+      databases: { source: await objectProgram(), mostBytes: databaseBytes, points },
       isPreview,
     };
     const server = await listenInside(process, OUTSIDE_PORT);

@@ -166,7 +166,7 @@ function writeQueues(service: Service, { consumers }: Objects, clustered: boolea
 }
 
 /** They are no worker of workerd's own: our object is smaller than what would be around `/workerd/d1.js`. */
-function writeDatabases(service: Service, { source, mostBytes }: MemberConfig['databases']): Worker {
+function writeDatabases(service: Service, { source, mostBytes, points }: MemberConfig['databases']): Worker {
   service.setName(DATABASES_SERVICE);
   const worker = service.initWorker();
   const module = worker.initModules(1).get(0);
@@ -174,10 +174,12 @@ function writeDatabases(service: Service, { source, mostBytes }: MemberConfig['d
   module.setEsModule(source);
   worker.setCompatibilityDate(SYSTEM_COMPATIBILITY_DATE);
   worker.initCompatibilityFlags(1).set(0, 'nodejs_compat');
-  const bindings = worker.initBindings(2);
+  const bindings = worker.initBindings(3);
   writeClass(worker.initDurableObjectNamespaces(1).get(0), bindings.get(0), 'DATABASES', 'Database', DATABASES_ID);
   bindings.get(1).setName('MOST_BYTES');
   bindings.get(1).setJson(JSON.stringify(mostBytes));
+  bindings.get(2).setName('POINTS');
+  bindings.get(2).setJson(JSON.stringify(points));
   return worker;
 }
 

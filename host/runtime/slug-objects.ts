@@ -3,7 +3,7 @@
  * replaces another, the old one ends before the new one opens their folder. Those of a preview end with its instance.
  */
 import { rmSync } from 'node:fs';
-import { type Objects, objectsOf } from '../bindings/durable-objects/classes.ts';
+import { hasPoints, type Objects, objectsOf } from '../bindings/durable-objects/classes.ts';
 import { objectsFolder, passingFolder, removePassed } from '../bindings/durable-objects/folder.ts';
 import type { InstanceSpec, StorageQuotas, TenantId } from '../shared/contracts.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
@@ -102,9 +102,11 @@ export class SlugObjects {
   /** What it has in the cluster. */
   part({ bindings, limits }: InstanceSpec): MemberPart {
     const { databases = 0 } = this.#kept(bindings) ?? {};
+    const ofD1 = databases - Number(hasPoints(bindings));
     return {
       quotaBytes: this.#quota(bindings, limits, BUCKET_SHARE),
-      databaseBytes: Math.floor(this.#limit('sqlBytes', limits) / Math.max(1, databases)),
+      databaseBytes: Math.floor(this.#limit('sqlBytes', limits) / Math.max(1, ofD1)),
+      points: { mostBytes: this.#limit('analyticsBytes', limits), days: this.#options.storeQuotas.analyticsDays ?? 0 },
       isPreview: this.#options.preview !== undefined,
     };
   }
@@ -140,11 +142,14 @@ export class SlugObjects {
 
   /** Bytes of all objects together, databases among them, which have limits of their own. @param share for those */
   #quota(bindings: InstanceSpec['bindings'], limits: InstanceSpec['limits'], share: number): number {
-    const isWithDatabases = (this.#kept(bindings)?.databases ?? 0) > 0;
-    return this.#limit('durableObjectBytes', limits) + (isWithDatabases ? share * this.#limit('sqlBytes', limits) : 0);
+    const { databases = 0 } = this.#kept(bindings) ?? {};
+    const points = databases > 0 && hasPoints(bindings);
+    const ofDatabases = databases > Number(points) ? this.#limit('sqlBytes', limits) : 0;
+    const ofPoints = points ? this.#limit('analyticsBytes', limits) : 0;
+    return this.#limit('durableObjectBytes', limits) + share * (ofDatabases + ofPoints);
   }
 
-  #limit(name: 'durableObjectBytes' | 'sqlBytes', limits: InstanceSpec['limits']): number {
+  #limit(name: 'durableObjectBytes' | 'sqlBytes' | 'analyticsBytes', limits: InstanceSpec['limits']): number {
     return limitsOf('storage', limits)[name] ?? this.#options.storeQuotas[name] ?? 0;
   }
 

@@ -1,7 +1,9 @@
-/** Databases of D1 on their way into a cluster or out of it: a file of the box each, and an object of the nodes. */
+/** Databases of D1, and those of data points, on their way into a cluster or out of it: a file of the box, an object of the nodes. */
 import { constants } from 'node:fs';
 import { chown, copyFile, lstat, mkdir, open, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
+import { FOLDER as POINTS_FOLDER } from '../bindings/analytics/files.ts';
+import { POINTS_DATABASE } from '../bindings/analytics/points-database.ts';
 import {
   type Copy,
   copyFileOf,
@@ -13,6 +15,7 @@ import {
 } from '../bindings/d1/at-rest.ts';
 import { DATABASES_ID, d1 } from '../bindings/d1/binding.ts';
 import { FILE, FOLDER } from '../bindings/d1/files.ts';
+import { hasPoints } from '../bindings/durable-objects/classes.ts';
 import { objectsFolder } from '../bindings/durable-objects/folder.ts';
 import { boundBindings } from '../bindings/index.ts';
 import { putObjects } from '../bindings/objects-bucket/move-in.ts';
@@ -107,11 +110,10 @@ export async function takeDatabases(
   await withLooks(config, folders, async (looks) => {
     for (const { slug, tenant, bindings } of deployments) {
       const own = path.join(folders.tenants, tenant);
-      for (const name of storesOf(FOLDER, await readdir(own).catch(() => [])))
-        await rm(path.join(own, name), { recursive: true, force: true });
+      for (const name of await databaseFolders(own)) await rm(path.join(own, name), { recursive: true, force: true });
       const taken = path.join(objectsFolder(folders.tenants, tenant), DATABASES_ID);
       for (const id of databasesOf(bindings)) {
-        const place = { slug, tenant, id, folder: path.join(own, storeName(FOLDER, id)) };
+        const place = { slug, tenant, id, folder: path.join(own, folderOf(id)) };
         const copy = await emptyCopy(folders, place);
         const [file, target] = [copyFileOf(copy), path.join(place.folder, FILE)];
         const object = path.join(taken, path.basename(file));
@@ -134,7 +136,22 @@ export async function takeDatabases(
 }
 
 function databasesOf(bindings: Deployment['bindings']): Set<string> {
-  return new Set(boundBindings(bindings).flatMap(({ binding, id }) => (binding.key === d1.key ? [id] : [])));
+  const ofD1 = boundBindings(bindings).flatMap(({ binding, id }) => (binding.key === d1.key ? [id] : []));
+  return new Set([...ofD1, ...(hasPoints(bindings) ? [POINTS_DATABASE] : [])]);
+}
+
+async function databaseFolders(tenantFolder: string): Promise<string[]> {
+  const names = await readdir(tenantFolder).catch(() => []);
+  return [...storesOf(FOLDER, names), ...names.filter((name) => name === POINTS_FOLDER)].sort();
+}
+
+function folderOf(id: string): string {
+  return id === POINTS_DATABASE ? POINTS_FOLDER : storeName(FOLDER, id);
+}
+
+function idOf(folder: string): string {
+  if (folder === POINTS_FOLDER) return POINTS_DATABASE;
+  return folder === FOLDER ? DEFAULT_STORE : folder.slice(FOLDER.length + 1);
 }
 
 /** @throws Problem conflict where the rows, or what can be done with them, are not the same on both sides */
@@ -160,9 +177,9 @@ async function placesOf({ tenants }: Places, deployments: Owner[]): Promise<Plac
   const places: Place[] = [];
   for (const { slug, tenant } of deployments) {
     const own = path.join(tenants, tenant);
-    for (const name of storesOf(FOLDER, await readdir(own).catch(() => [])).sort()) {
+    for (const name of await databaseFolders(own)) {
       const folder = path.join(own, name);
-      const id = name === FOLDER ? DEFAULT_STORE : name.slice(FOLDER.length + 1);
+      const id = idOf(name);
       // A link is none of ours.
       if ((await lstat(folder)).isDirectory()) places.push({ slug, tenant, id, folder });
     }
@@ -212,5 +229,6 @@ async function withLooks(config: Sandboxed, folders: Places, work: (looks: Looks
 }
 
 function nameOf({ slug, id }: Place): string {
+  if (id === POINTS_DATABASE) return `${slug}/${POINTS_FOLDER}`;
   return id === DEFAULT_STORE ? slug : `${slug}/${id}`;
 }

@@ -17,24 +17,12 @@ import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
 import { openBucket, refuseHalfACluster } from './cluster.ts';
 import { type Folders, openFolders } from './folders.ts';
-import {
-  checkBooks,
-  type DataSteps,
-  idOfMove,
-  KEYS,
-  living,
-  type Moved,
-  moveData,
-  refuseKinds,
-  type Say,
-} from './moving.ts';
+import { checkBooks, type DataSteps, idOfMove, KEYS, living, type Moved, moveData, type Say } from './moving.ts';
 import { refuseLostDatabases } from './moving-databases.ts';
 import { putAllObjects } from './moving-objects.ts';
 
 /** What the registry of the box is called from then on: no host starts on it by mistake, and pays twice. */
 const MOVED = 'registry.db.moved';
-/** Bindings whose data stays on one node. */
-const STAYS = ['analytics'];
 
 export interface MovedIn extends Moved {
   /** Where the box's registry is now. */
@@ -61,7 +49,6 @@ export async function moveBoxIn(config: Config, dataFolder: string, say: Say = (
   });
   try {
     const deployments = await new Deployments(box.db).all();
-    refuseKinds(deployments, STAYS, 'These deployments keep data on one node, which would not come along');
     await checkBooks(box, 'on the box');
     if (source !== moved) await refuseLostDatabases(config, folders, living(deployments));
     const move = await idOfMove(folders.data);

@@ -19,23 +19,11 @@ import { syncFile } from '../shared/durable-files.ts';
 import { Problem } from '../shared/problem.ts';
 import { openBucket, type SharedBucket } from './cluster.ts';
 import { type Folders, openFolders } from './folders.ts';
-import {
-  checkBooks,
-  type DataSteps,
-  idOfMove,
-  KEYS,
-  living,
-  type Moved,
-  moveData,
-  refuseKinds,
-  type Say,
-} from './moving.ts';
+import { checkBooks, type DataSteps, idOfMove, KEYS, living, type Moved, moveData, type Say } from './moving.ts';
 import { takeAllObjects } from './moving-objects.ts';
 
 /** Until the cluster is closed for good. */
 const MOVING = 'registry.db.moving';
-/** Bindings whose data a box keeps otherwise. */
-const STAYS = ['analytics'];
 /** What a folder may have before a move: its lock, and what a move makes first. */
 const HARMLESS = /^(lock|move|run|tenants|code|certificates)(-.*)?$/;
 
@@ -63,7 +51,6 @@ export async function moveClusterOut(
     const closed = await readClosed(cluster.client);
     if (closed?.why === 'moved out' && closed.move === move) return await finish(folders, closed.moved as Moved);
     const deployments = await new Deployments(cluster.db).all();
-    refuseKinds(deployments, STAYS, 'What these deployments keep would not come along');
     const keyFiles = await keyFilesOfNodes(cluster, key, folders.data);
     await close(cluster.client, { why: 'moving out', move });
     await checkBooks(cluster, 'in PostgreSQL');

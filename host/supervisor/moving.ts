@@ -2,7 +2,6 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { pino } from 'pino';
-import { boundBindings } from '../bindings/index.ts';
 import type { Transferred } from '../bindings/store-process/transfer.ts';
 import type { AllStores } from '../bindings/store-process/transfer-all.ts';
 import { storesOfBox, storesOfCluster, transferStores } from '../bindings/store-process/transfer-all.ts';
@@ -27,7 +26,7 @@ export interface Moved {
   stores: { stores: number } & Transferred;
   /** Durable Objects; queues and workflows are made of them, too. */
   objects: { objects: number; alarms: number; bytes: number };
-  /** Of D1. */
+  /** Of D1, and of data points. */
   databases: { databases: number; rows: number; bytes: number };
   /** Static files, with their lists. */
   assets: { files: number; bytes: number };
@@ -139,19 +138,6 @@ export async function checkBooks(registry: Registry, where: string): Promise<voi
   const wrong = await new Invariants(registry).check();
   if (wrong.length > 0)
     throw new Problem('conflict', `The books do not add up ${where}: ${JSON.stringify(wrong)}. Nothing was moved.`);
-}
-
-/** @param kinds keys of bindings whose data does not come along @throws Problem conflict that names the deployments */
-export function refuseKinds(deployments: Deployment[], kinds: readonly string[], what: string): void {
-  const left = living(deployments).flatMap(({ slug, bindings }) => {
-    const found = kinds.filter((kind) => boundBindings(bindings).some(({ binding }) => binding.key === kind));
-    return found.length > 0 ? [`${slug} (${found.join(', ')})`] : [];
-  });
-  if (left.length === 0) return;
-  throw new Problem(
-    'conflict',
-    `${what}: ${left.join(', ')}. Delete them, or leave this host as it is. Nothing was changed.`,
-  );
 }
 
 /** With data. */

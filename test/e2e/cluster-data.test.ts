@@ -166,10 +166,30 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     expect(await text(a, '/site/page')).toBe(page);
   });
 
-  it('what is in the folder of one node is refused before it is paid, with the reason', async () => {
-    await expect(
-      deploy(pay, cluster.url, { slug: 'refused', code: SITE, bindings: { analytics: { POINTS: {} } } }),
-    ).rejects.toThrow(/keeps data on one node/);
+  it('data points that handlers write at either node are found by the same SQL at both', async () => {
+    const code = `export default { fetch(request, env) {
+      env.VISITS.writeDataPoint({ indexes: [new URL(request.url).search], blobs: ['b'], doubles: [2] });
+      return new Response('written');
+    } }`;
+    await deploy(pay, cluster.url, {
+      slug: 'points',
+      code,
+      bindings: { analytics: { VISITS: { dataset: 'visits' } } },
+    });
+    const query = 'SELECT index1, sum(double1) AS total, count() AS n FROM visits GROUP BY index1 ORDER BY index1';
+    const asked = async (host: TestHost) => {
+      const ask = signInFetch(
+        cluster.network,
+        0,
+        cluster.via(() => host),
+      );
+      const answer = await ask(`${cluster.url}/_admin/points/data/VISITS`, jsonPost({ query }));
+      return [answer.status, ((await answer.json()) as { data: unknown }).data];
+    };
+    for (let at = 0; at < 5; at++)
+      await Promise.all([a, b].map((host, index) => fetch(`${host.url}/points/?${index}`)));
+    const all = ['?0', '?1'].map((index1) => ({ index1, total: 10, n: 5 }));
+    for (const host of [a, b]) await expect.poll(() => asked(host)).toEqual([200, all]);
   });
 
   it('a database of D1 is one for all nodes, for previews, and for its owner’s commands', async () => {

@@ -82,10 +82,11 @@ describe.skipIf(!clusterPrograms())('a box that becomes a cluster, and a box aga
   };
   const buyCredit = async (host: TestHost, watcher: TestAccount) => {
     const purchase = jsonPost({ amountUsd: '5.00' }, bearer(watcher));
-    const answer = await x402Fetch(cluster.network, 2, through(host))(
-      `${cluster.url}/pay/deals-watches/plans/default/purchase`,
-      purchase,
-    );
+    const answer = await x402Fetch(
+      cluster.network,
+      2,
+      through(host),
+    )(`${cluster.url}/pay/deals-watches/plans/default/purchase`, purchase);
     expect(answer.status, await answer.text()).toBe(201);
   };
   async function command(folder: string, args: string[], env: Record<string, string> = {}): Promise<string> {

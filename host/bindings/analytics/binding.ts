@@ -4,10 +4,13 @@
  */
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
+import type { ServiceDesignator } from '../../capnp/generated/workerd.cjs';
 import { type Binding, byName } from '../binding.ts';
+import { DATABASES_SERVICE } from '../d1/binding.ts';
 import { DEFAULT_STORE } from '../stores.ts';
 import { DATASET } from './dataset.ts';
 import { FOLDER } from './files.ts';
+import { POINTS_DATABASE } from './points-database.ts';
 
 const MODULE = 'turnpike-internal:analytics';
 
@@ -35,6 +38,7 @@ export const analytics: Binding = {
   limits: ({ storage }) => ({ analyticsBytes: storage.analyticsBytes }),
   // All datasets of a deployment are in one database.
   idOf: () => DEFAULT_STORE,
+  objectOfNodes: true,
   server: async () => (await import('./server.ts')).analyticsServer,
   data: { folder: FOLDER, copy: async () => (await import('../d1/copy.ts')).copySql },
   workerd: {
@@ -45,7 +49,7 @@ export const analytics: Binding = {
         return source;
       },
     },
-    write(binding, { name, service, settings }) {
+    write(binding, { name, service, settings, isClustered }) {
       const wrapped = binding.initWrapped();
       wrapped.setModuleName(MODULE);
       const inner = wrapped.initInnerBindings(2);
@@ -53,8 +57,13 @@ export const analytics: Binding = {
       dataset.setName('dataset');
       dataset.setText(datasetOf(name, settings));
       store.setName('store');
-      store.initService().setName(service);
+      writeStore(store.initService(), service, isClustered);
     },
-    writeControl: (binding, { service }) => binding.initService().setName(service),
+    writeControl: (binding, { service, isClustered }) => writeStore(binding.initService(), service, isClustered),
   },
 };
+
+function writeStore(target: ServiceDesignator, service: string, isClustered: boolean): void {
+  target.setName(isClustered ? DATABASES_SERVICE : service);
+  if (isClustered) target.getProps().setJson(JSON.stringify({ database: POINTS_DATABASE }));
+}

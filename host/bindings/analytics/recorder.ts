@@ -43,7 +43,9 @@ export class Recorder {
     }
     this.#waiting.push(point);
     this.#bytes += bytes;
-    this.#timer ??= setTimeout(() => void this.flush(), delayMs).unref();
+    this.#timer ??= setTimeout(() => void this.flush(), delayMs);
+    // Within workerd it is a number.
+    this.#timer.unref?.();
   }
 
   /** Writes what waits now. Resolves when it is kept, or lost. */

@@ -16,6 +16,16 @@ import { OnDemandDatabase } from '../d1/on-demand-database.ts';
 import type { BindingPlace, BindingServer, ServedBinding, ServerHost } from '../server.ts';
 import { closeNow, endAnswer, listenAt, readBounded } from '../tenant-socket.ts';
 import { FOLDER } from './files.ts';
+import {
+  ANSWER,
+  DAY_SECONDS,
+  DELAY_MS,
+  MOST_DATASETS,
+  MOST_POINTS,
+  MOST_WAITING_BYTES,
+  SWEEP_MS,
+  TELL_MS,
+} from './limits.ts';
 import { parsePoints, pointBytes } from './points.ts';
 import { Recorder, TOO_FAST } from './recorder.ts';
 import {
@@ -29,34 +39,22 @@ import {
   removeOldest,
   type Statement,
 } from './schema.ts';
-import { MOST_CHARACTERS, QueryFault, translate } from './sql.ts';
+import { MOST_CHARACTERS, QueryFault } from './sql.ts';
+import { readQuery, shownResult } from './sql-api.ts';
 
-/** From a data point to its write, ms; with a start of the SQL process this is what a crash may take. */
-const DELAY_MS = 250;
-/** What may wait of one deployment. */
-const MOST_POINTS = 2_000;
-const MOST_WAITING_BYTES = 2 * 1_048_576;
 /** Of one message: a little more than what the binding sends. */
 const MOST_MESSAGE_BYTES = 1_048_576;
 const MOST_CONNECTIONS = 256;
-/** In one life of the database. */
-const MOST_DATASETS = 64;
-/** How often points are removed that are too old, ms. */
-const SWEEP_MS = 3_600_000;
 /** Of one write. Where there is no room the oldest points go, more of them each time, and all before the last attempt. */
 const MOST_ATTEMPTS = 8;
 const RETRY_MS = 300;
 const QUERY_TIMEOUT_MS = 10_000;
-/** Rows and bytes of an answer. */
-const ANSWER = { maxRows: 10_000, maxResultBytes: 8 * 1_048_576 };
 /** Longest wait of an end for it, ms: the database may not start. */
 const CLOSE_MS = 5_000;
 /** Longest wait of a query for what was recorded before it, ms. */
 const FLUSH_MS = 2_000;
 /** A query that waits for a write before it, or for a start. */
 const ASK_TIMEOUT_MS = 60_000;
-const TELL_MS = 10_000;
-const DAY_SECONDS = 86_400;
 
 export function analyticsServer(host: ServerHost): BindingServer {
   return {
@@ -202,15 +200,12 @@ class AnalyticsSocket implements ServedBinding {
 
   async #query(text: string | undefined): Promise<Answer> {
     try {
-      const asked: unknown = text === undefined ? undefined : JSON.parse(text);
-      const query = typeof asked === 'object' && asked !== null && 'query' in asked ? asked.query : undefined;
-      if (typeof query !== 'string') throw new QueryFault('Send {"query": "SELECT …"}.');
-      const sql = translate(query);
+      const sql = readQuery(text);
       await Promise.race([this.#recorder.flush(), delay(FLUSH_MS)]);
       await this.#make([]);
       await this.#sweep();
       const [result] = (await this.#run([{ sql, params: [] }], 'ROWS_AND_COLUMNS')) as [Result];
-      return { status: 200, text: JSON.stringify(shown(result.results)) };
+      return { status: 200, text: JSON.stringify(shownResult(result.results)) };
     } catch (error) {
       const status =
         error instanceof QueryFault || error instanceof SyntaxError || error instanceof Refusal ? 400 : 503;
@@ -318,14 +313,4 @@ class Refusal extends Error {}
 
 interface Result {
   results: { columns: string[]; rows: unknown[][] };
-}
-
-/** In the form of Cloudflare's SQL API. */
-function shown({ columns, rows }: Result['results']) {
-  const meta = columns.map((name, at) => {
-    const sample = rows.find((row) => row[at] !== null)?.[at];
-    return { name, type: typeof sample === 'number' ? 'Float64' : 'String' };
-  });
-  const data = rows.map((row) => Object.fromEntries(columns.map((name, at) => [name, row[at]])));
-  return { meta, data, rows: rows.length };
 }

@@ -4,6 +4,8 @@
  * workerd alone: object-program.ts makes one module of it.
  */
 import { DurableObject, WorkerEntrypoint } from 'cloudflare:workers';
+import { POINTS_DATABASE } from '../analytics/points-database.ts';
+import { Points } from '../analytics/points-object.js';
 import { Bookmarks } from './bookmark.ts';
 import { MESSAGES, resultTooBig, SqlFailure, sqliteMessage, tooManyRows } from './failure.ts';
 import { DEFAULT_LIMITS, MAX_REQUEST_BYTES } from './limits.ts';
@@ -12,6 +14,8 @@ import { readStatements } from './reading.ts';
 import { finishRow } from './rows.ts';
 import { TOKEN } from './tokenizer.ts';
 
+/** No database of D1 is called by it. */
+const POINTS_HOST = 'points';
 const PATHS = ['/query', '/execute'];
 /** After which what only reads is asked again, as by D1: another node, or another version, takes the database over. */
 const PAUSES_MS = [50, 200, 500, 1_000];
@@ -30,6 +34,8 @@ const UNDO = Symbol('undo');
 export default class extends WorkerEntrypoint {
   async fetch(request) {
     const { url, method, headers } = request;
+    const { database } = this.ctx.props;
+    if (database === POINTS_DATABASE) return this.#points(new URL(url).pathname, await request.text());
     if (method !== 'POST') return json(405, failureText('only POST'));
     if (!PATHS.includes(new URL(url).pathname)) return json(404, failureText('Not found'));
     if (Number(headers.get('content-length')) > MAX_REQUEST_BYTES)
@@ -37,7 +43,7 @@ export default class extends WorkerEntrypoint {
     const body = await request.text();
     for (const pauseMs of PAUSES_MS) {
       try {
-        return await this.env.DATABASES.getByName(this.ctx.props.database).fetch(url, { method, headers, body });
+        return await this.env.DATABASES.getByName(database).fetch(url, { method, headers, body });
       } catch {
         // Its node is gone, or it was reset: of a write nobody knows.
         if (!isRead(body)) break;
@@ -46,6 +52,14 @@ export default class extends WorkerEntrypoint {
     }
     return json(200, failureText(MESSAGES.lost));
   }
+
+  /** A message of a data points' binding, or a query of their owner. */
+  #points(path, body) {
+    return this.env.DATABASES.getByName(POINTS_DATABASE).fetch(`http://${POINTS_HOST}${path}`, {
+      method: 'POST',
+      body,
+    });
+  }
 }
 
 export class Database extends DurableObject {
@@ -53,7 +67,21 @@ export class Database extends DurableObject {
   /** What #mayDefer() found; undefined: the schema may be another one. */
   #defers;
 
+  #points;
+
+  async #takePoints(path, text) {
+    this.#points ??= new Points(this.ctx.storage, this.env.POINTS);
+    if (path !== '/query') return json(this.#points.take(text), '{}');
+    try {
+      return json(200, JSON.stringify(await this.#points.query(text)));
+    } catch (error) {
+      return json(400, JSON.stringify({ error: messageOf(error) }));
+    }
+  }
+
   async fetch(request) {
+    const { hostname, pathname } = new URL(request.url);
+    if (hostname === POINTS_HOST) return this.#takePoints(pathname, await request.text());
     let queries;
     try {
       queries = parseQueries(await request.text());

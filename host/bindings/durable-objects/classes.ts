@@ -34,7 +34,7 @@ export interface Objects {
   queues: boolean;
   consumers: Consumer[];
   workflows: Workflow[];
-  /** How many databases of D1 are objects, as they are on several nodes. */
+  /** How many databases are objects, as they are on several nodes: those of D1, and one of data points. */
   databases: number;
 }
 
@@ -49,7 +49,7 @@ export function objectsOf(set: BindingSet, isClustered = false): Objects | undef
     ({ name, class: className }) => [String(name), String(className)] as const,
   );
   const workflows = [...new Map(flows)].map(([name, className]) => ({ name, className }));
-  const databases = isClustered ? databasesOf(set.d1) : 0;
+  const databases = isClustered ? databasesOf(set.d1) + Number(hasPoints(set)) : 0;
   const found = { classes, deleted, queues: queues.length > 0, consumers, workflows, databases };
   return classes.length + deleted.length + queues.length + workflows.length + databases > 0 ? found : undefined;
 }
@@ -63,6 +63,11 @@ export function exportedClasses(set: BindingSet): string[] {
 function settingsOf(set: BindingSet, key: string): BindingSettings[] {
   const asked = set[key];
   return typeof asked === 'object' ? Object.values(asked) : [];
+}
+
+/** Whether there are bindings of Analytics Engine: their data points are in one database. */
+export function hasPoints(set: BindingSet): boolean {
+  return settingsOf(set, 'analytics').length > 0;
 }
 
 /** Two bindings may lead to one. */

@@ -197,7 +197,6 @@ const controlDeps = service({
       renewalCredit: renewalCredit(enabled, apis),
       askSystem: instanceClient.askSystem,
       storageUsage: tenantData.usage,
-      severalNodes: stores.cluster !== undefined,
       async releaseCode(digest) {
         codeStore.release(digest);
         await values.removeCode([digest]).catch((error: Error) => {

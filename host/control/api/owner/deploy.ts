@@ -11,7 +11,7 @@ import type { ControlDeps } from '../../deps.ts';
 import type { Endpoint } from '../../endpoint.ts';
 import { describe } from '../../metadata.ts';
 import { checkServices } from '../../service-calls.ts';
-import { checkDatabases, checkNames, checkNodes, checkPayTo, newSettings } from '../../settings.ts';
+import { checkDatabases, checkNames, checkPayTo, newSettings } from '../../settings.ts';
 import { liveText } from '../../versions.ts';
 
 const OPERATION = 'deploy';
@@ -49,7 +49,6 @@ export function deployEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     if (input.assets) throw fieldProblem('/assets', 'is for updates: files are sent once there is a deployment');
     if (input.preview) throw fieldProblem('/preview', 'is for updates: first there is a deployment');
     const settings = newSettings(input, payer.address, clock.now());
-    checkNodes(settings, deps.severalNodes);
     checkPayTo(settings, deps.payments);
     checkNames(settings, Object.keys(input.secrets ?? {}));
     checkDatabases(settings, input.secrets ?? {});

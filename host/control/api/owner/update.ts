@@ -20,7 +20,7 @@ import { type Endpoint, json } from '../../endpoint.ts';
 import { describe, previewView } from '../../metadata.ts';
 import { askerOf, makerOf, requireOwner, stillChangeable } from '../../ownership.ts';
 import { checkServices } from '../../service-calls.ts';
-import { changedSettings, checkDatabases, checkNames, checkNodes, checkPayTo, storedRoutes } from '../../settings.ts';
+import { changedSettings, checkDatabases, checkNames, checkPayTo, storedRoutes } from '../../settings.ts';
 import { bringIntoService, keepPreview, liveText } from '../../versions.ts';
 
 /** What decides whether code loads, beside the code: a deployment that does not run would fail with its next request. */
@@ -123,7 +123,6 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       ...changedSettings(input, deployment, deps.clock.now()),
       ...(await givenAssets(input, deployment.tenant)),
     };
-    checkNodes(settings, deps.severalNodes);
     checkPayTo(settings, deps.payments);
     if (!hasCode(input) && settings.crons.length > 0 && !deployment.handlers.includes('scheduled')) {
       throw fieldProblem('/crons', 'needs code that exports scheduled()');
