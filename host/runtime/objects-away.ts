@@ -2,6 +2,7 @@
  * What stands in for a deployment's objects, queues and workflows while the cluster's bucket is away: whoever calls them
  * hears that they cannot be reached, and all other code goes on. An instance that is a member of the cluster would end.
  */
+import { POINTS_URL } from '../bindings/analytics/points-database.ts';
 import { DATABASES_SERVICE } from '../bindings/d1/binding.ts';
 import { MESSAGES } from '../bindings/d1/failure.ts';
 import type { Objects } from '../bindings/durable-objects/classes.ts';
@@ -27,8 +28,11 @@ export class WorkflowControl extends Entry {}
 export class ${WORKFLOW_API} extends Entry {}
 export default { fetch() { throw why(); } };
 `;
-/** The error of D1's API. */
-const DATABASES = `export default { fetch: () => Response.json(${JSON.stringify({ success: false, error: MESSAGES.unreachable })}) };`;
+/** The error of D1's API, and another status where data points are meant. */
+const DATABASES = `export default {
+  fetch: ({ url }) =>
+    Response.json(${JSON.stringify({ success: false, error: MESSAGES.unreachable })}, { status: url.startsWith('${POINTS_URL}') ? 503 : 200 }),
+};`;
 
 /** How many services {@link writeAway} needs. */
 export function awayServices(objects: Objects): number {

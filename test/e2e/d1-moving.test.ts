@@ -15,20 +15,33 @@ import { takeObjects } from '../../host/bindings/objects-bucket/move-out.ts';
 import { namesOfNamespaces } from '../../host/bindings/objects-bucket/namespaces.ts';
 import { BucketRecords } from '../../host/bindings/objects-bucket/records.ts';
 import { DiskBlobs } from '../../host/bindings/store-process/blobs/disk.ts';
+import { DATA_PATH } from '../../host/runtime/system-worker.ts';
 import { workerdBinary } from '../../host/runtime/workerd-binary.ts';
 import { putDatabases, refuseLostDatabases, takeDatabases } from '../../host/supervisor/moving-databases.ts';
 import { pgPool } from '../bindings/objects-bucket/support/pg-pool.ts';
 import { PostgresServer } from '../registry/support/postgres-server.ts';
 import { RuntimeRig } from './runtime-rig.ts';
 import { postgresPrograms } from './support/databases.ts';
+import { requestSocket } from './support/host.ts';
 
 const TENANT = 't1';
+/** On the nodes. */
+const POINTS_BYTES = 4_000_000;
 const SLUG = 'moved';
-const DEPLOYMENT = { slug: SLUG, tenant: TENANT, bindings: { d1: { DB: {}, SECOND: { id: 'second' }, EMPTY: {} } } };
+const DEPLOYMENT = {
+  slug: SLUG,
+  tenant: TENANT,
+  bindings: { d1: { DB: {}, SECOND: { id: 'second' }, EMPTY: {} }, analytics: { VISITS: {} } },
+};
 const CODE = `
 export default {
   async fetch(request, env) {
     const [name, queries] = await request.json();
+    if (name === 'VISITS') {
+      for (const [text, count] of queries)
+        for (let at = 0; at < count; at++) env.VISITS.writeDataPoint({ indexes: [text], blobs: ['x'.repeat(7_000)], doubles: [at] });
+      return Response.json([]);
+    }
     try {
       return Response.json(await env[name].batch(queries.map(([sql, ...values]) => env[name].prepare(sql).bind(...values))));
     } catch (error) {
@@ -96,6 +109,15 @@ describe.skipIf(!postgresPrograms())('databases that move', () => {
       return found.map(({ results }) => results);
     };
   };
+  /** As the owner's API asks. */
+  const points = async (
+    rig: RuntimeRig,
+    query = 'SELECT index1, count() AS n, max(double1) AS m FROM VISITS GROUP BY index1',
+  ) => {
+    const socket = (rig.socketOf(SLUG) as string).replace('http.sock', 'system.sock');
+    const { text } = await requestSocket(socket, 'POST', `${DATA_PATH}analytics/VISITS`, { query });
+    return JSON.parse(text);
+  };
   const foldersOf = ({ folder: data, tenants }: { folder: string; tenants: string }) => ({
     data,
     tenants,
@@ -122,12 +144,15 @@ describe.skipIf(!postgresPrograms())('databases that move', () => {
       "INSERT INTO found VALUES ('he runs'), ('she walks')",
     );
     await onBox('SECOND', 'CREATE TABLE only (a)', "INSERT INTO only VALUES ('second')");
+    await onBox('VISITS', ['on the box', 3]);
+    const boxPoints = { index1: 'on the box', n: 3, m: 2 };
+    await expect.poll(() => points(box)).toMatchObject({ data: [boxPoints] });
     const before = await onBox('DB', ...READS);
     expect(before[6]).toEqual([{ text: 'he runs' }]);
     await box.runtime.stop(SLUG, 'idle');
     const folders = foldersOf(box);
     await refuseLostDatabases(config, folders, [DEPLOYMENT]);
-    expect(await putDatabases(config, folders, [DEPLOYMENT], records, namespace, say)).toMatchObject({ databases: 2 });
+    expect(await putDatabases(config, folders, [DEPLOYMENT], records, namespace, say)).toMatchObject({ databases: 3 });
     expect(readdirSync(box.folder)).not.toContain('moving-databases');
     await box.stop();
 
@@ -135,7 +160,11 @@ describe.skipIf(!postgresPrograms())('databases that move', () => {
     const dialPeer = () => {
       throw new Error('there is one node');
     };
-    const node = await RuntimeRig.start({ cluster: { node: 1, secret: Buffer.alloc(32, 9), bucket, dialPeer } });
+    const storage = { analyticsBytes: POINTS_BYTES };
+    const node = await RuntimeRig.start({
+      storage,
+      cluster: { node: 1, secret: Buffer.alloc(32, 9), bucket, dialPeer },
+    });
     const onNode = await asker(node);
     expect(await onNode('DB', ...READS)).toEqual(before);
     expect(await onNode('SECOND', 'SELECT * FROM only')).toEqual([[{ a: 'second' }]]);
@@ -147,8 +176,26 @@ describe.skipIf(!postgresPrograms())('databases that move', () => {
       ['INSERT INTO logged VALUES (?)', 'with\0nul'],
       "INSERT INTO found VALUES ('it runs')",
     );
+    await onNode('VISITS', ['on a node', 5]);
+    const nodePoints = { index1: 'on a node', n: 5, m: 4 };
+    await expect.poll(() => points(node)).toMatchObject({ data: [nodePoints, boxPoints], rows: 2 });
+    expect(await points(node, 'SELECT missing FROM VISITS')).toEqual({
+      error: expect.stringContaining('no such column'),
+    });
+    expect(await points(node, 'DELETE FROM VISITS')).toEqual({ error: expect.any(String) });
     for (let at = 0; at < 20; at++) await onNode('SECOND', ['INSERT INTO only VALUES (?)', at]);
     await onNode('EMPTY', 'CREATE TABLE now (a)');
+    // Past the quota the oldest go.
+    const most = POINTS_BYTES / 7_000;
+    for (let sent = 0; sent < 2 * most; sent += 100) {
+      await onNode('VISITS', [`${sent}`, 100]);
+      await expect
+        .poll(() => points(node, `SELECT count() AS n FROM VISITS WHERE index1 = '${sent}'`))
+        .toMatchObject({ data: [{ n: 100 }] });
+    }
+    const [{ n }] = (await points(node, 'SELECT count() AS n FROM VISITS')).data;
+    expect(n).toBeLessThanOrEqual(most);
+    expect(n).toBeGreaterThan(most / 2);
     const between = await onNode('DB', ...READS);
     expect(between[2]?.map(({ b }) => b)).toEqual([2, 6, 8]);
     await node.stop();
@@ -159,15 +206,16 @@ describe.skipIf(!postgresPrograms())('databases that move', () => {
     writeFileSync(path.join(stale, 'db.sqlite-wal'), 'of an earlier move');
     const ids = new Map([[namespace, DATABASES_ID]]);
     await takeObjects(records, TENANT, ids, objectsFolder(back.tenants, TENANT));
-    expect(await takeDatabases(config, foldersOf(back), [DEPLOYMENT], say)).toMatchObject({ databases: 3 });
+    expect(await takeDatabases(config, foldersOf(back), [DEPLOYMENT], say)).toMatchObject({ databases: 4 });
     const again = await asker(back);
     expect(await again('DB', ...READS)).toEqual(between);
     expect(await again('DB', 'SELECT * FROM child')).toEqual([[]]);
     expect(await again('SECOND', 'SELECT count(*) AS n FROM only')).toEqual([[{ n: 21 }]]);
     expect(await again('EMPTY', 'SELECT * FROM now')).toEqual([[]]);
+    expect((await points(back, 'SELECT count() AS n FROM VISITS')).data).toEqual([{ n }]);
     await again('DB', 'INSERT INTO "odd ""name""" (e) VALUES (1)', 'INSERT INTO made (a) VALUES (5)');
     await back.stop();
-    expect(said.filter((line) => line.startsWith('database '))).toHaveLength(5);
+    expect(said.filter((line) => line.startsWith('database '))).toHaveLength(7);
   });
 
   describe('what nodes do not take', () => {

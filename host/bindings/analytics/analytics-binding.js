@@ -50,6 +50,7 @@ export default function bindDataset({ dataset, store }) {
       body: `["${dataset}",[${points.join(',')}]]`,
     });
     await answer.body?.cancel();
+    if (answer.status === 503) throw new Error('its database cannot be reached');
   }
 
   async function flush() {

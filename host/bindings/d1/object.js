@@ -16,6 +16,7 @@ import { TOKEN } from './tokenizer.ts';
 
 /** No database of D1 is called by it. */
 const POINTS_HOST = 'points';
+const POINTS_QUERY = '/query';
 const PATHS = ['/query', '/execute'];
 /** After which what only reads is asked again, as by D1: another node, or another version, takes the database over. */
 const PAUSES_MS = [50, 200, 500, 1_000];
@@ -34,31 +35,25 @@ const UNDO = Symbol('undo');
 export default class extends WorkerEntrypoint {
   async fetch(request) {
     const { url, method, headers } = request;
+    const { pathname } = new URL(url);
     const { database } = this.ctx.props;
-    if (database === POINTS_DATABASE) return this.#points(new URL(url).pathname, await request.text());
+    const isPoints = database === POINTS_DATABASE;
     if (method !== 'POST') return json(405, failureText('only POST'));
-    if (!PATHS.includes(new URL(url).pathname)) return json(404, failureText('Not found'));
+    if (!isPoints && !PATHS.includes(pathname)) return json(404, failureText('Not found'));
     if (Number(headers.get('content-length')) > MAX_REQUEST_BYTES)
       return json(413, failureText(`the request exceeds ${MAX_REQUEST_BYTES} bytes`));
     const body = await request.text();
+    const target = isPoints ? `http://${POINTS_HOST}${pathname}` : url;
     for (const pauseMs of PAUSES_MS) {
       try {
-        return await this.env.DATABASES.getByName(database).fetch(url, { method, headers, body });
+        return await this.env.DATABASES.getByName(database).fetch(target, { method, headers, body });
       } catch {
         // Its node is gone, or it was reset: of a write nobody knows.
-        if (!isRead(body)) break;
+        if (!(isPoints ? pathname === POINTS_QUERY : isRead(body))) break;
         await scheduler.wait(pauseMs);
       }
     }
-    return json(200, failureText(MESSAGES.lost));
-  }
-
-  /** A message of a data points' binding, or a query of their owner. */
-  #points(path, body) {
-    return this.env.DATABASES.getByName(POINTS_DATABASE).fetch(`http://${POINTS_HOST}${path}`, {
-      method: 'POST',
-      body,
-    });
+    return isPoints ? json(503, JSON.stringify({ error: MESSAGES.lost })) : json(200, failureText(MESSAGES.lost));
   }
 }
 
@@ -71,7 +66,7 @@ export class Database extends DurableObject {
 
   async #takePoints(path, text) {
     this.#points ??= new Points(this.ctx.storage, this.env.POINTS);
-    if (path !== '/query') return json(this.#points.take(text), '{}');
+    if (path !== POINTS_QUERY) return json(this.#points.take(text), '{}');
     try {
       return json(200, JSON.stringify(await this.#points.query(text)));
     } catch (error) {
