@@ -38,6 +38,7 @@ export default {
     const value = url.searchParams.get('put');
     if (url.pathname === '/rang') return Response.json(await env.COUNTERS.getByName(url.search).rang());
     if (value !== null) {
+      env.VISITS.writeDataPoint({ blobs: [value] });
       await env.STORE.put('key', value);
       await env.DB.exec('CREATE TABLE IF NOT EXISTS noted (value TEXT)');
       await env.DB.prepare('INSERT INTO noted VALUES (?)').bind(value).run();
@@ -103,7 +104,13 @@ describe.skipIf(!clusterPrograms())('a box that becomes a cluster, and a box aga
       slug: 'first',
       code: CODE('one'),
       secrets: { NAME: 'Ada' },
-      bindings: { kv: true, d1: true, r2: true, durableObjects: { COUNTERS: { class: 'Counter' } } },
+      bindings: {
+        kv: true,
+        d1: true,
+        r2: true,
+        analytics: { VISITS: {} },
+        durableObjects: { COUNTERS: { class: 'Counter' } },
+      },
       paidRoutes,
     });
     expect(await values(box, '?put=box')).toEqual(['one', 'Ada', 'box', 90_000, 'box', 'box', 'box']);
@@ -125,7 +132,7 @@ describe.skipIf(!clusterPrograms())('a box that becomes a cluster, and a box aga
     const into = await command(box.data, ['--data', box.data, 'cluster', 'move-in']);
     expect(into).toMatch(/^moved {4}\d+ rows of \d+ tables, each compared; 3 versions of code/);
     expect(into).toMatch(/^stores {3}2 of KV and R2, 2 rows, /m);
-    expect(into).toMatch(/^d1 {7}3 databases, \d+ rows, /m);
+    expect(into).toMatch(/^d1 {7}4 databases, \d+ rows, /m);
     expect(into).toMatch(/^objects {2}2, [01] alarms, /m);
     expect(into).toMatch(/^tls {6}2 certificates/m);
     const [a, b] = await Promise.all([cluster.node('a', BUILT_IN), cluster.node('b', BUILT_IN)]);
@@ -167,6 +174,10 @@ describe.skipIf(!clusterPrograms())('a box that becomes a cluster, and a box aga
     expect(await values(again)).toEqual(['two', 'Ada', 'node', 120_000, 'node', 'box node', 'box node']);
     expect(await revenue(again)).toEqual(earnedThere);
     expect(await kept(again, watcher)).toEqual(there);
+    const ask = signInFetch(cluster.network, 0, through(again));
+    const query = jsonPost({ query: 'SELECT blob1 FROM VISITS' });
+    const visits = await (await ask(`${cluster.url}/_admin/first/data/VISITS`, query)).json();
+    expect(visits).toMatchObject({ data: [{ blob1: 'box' }, { blob1: 'node' }] });
     await createWatch(again, watcher);
     await rang(again, 'node');
     expect(await sold(again)).toEqual([200, 'Ada']);

@@ -21,6 +21,8 @@ import { Recorder, TOO_FAST } from './recorder.ts';
 import { insert, MAKE_TABLE, makeView, removeOlder, removeOldest } from './schema.ts';
 import { readQuery, shownResult } from './sql-api.ts';
 
+/** Messages that come in at a time; each has about 200 KB at most. */
+const MOST_READING = 10;
 /** Where there is no room the oldest points go: one of so many, then more of them, and all before the last attempt. */
 const PARTS = [32, 8, 4, 2, 1];
 /** Undoes what was written, where it takes more than it may. */
@@ -31,6 +33,7 @@ export class Points {
   #limits;
   #views = new Set();
   #sweptAt = Number.NEGATIVE_INFINITY;
+  #reading = 0;
   #lost = 0;
   #toldAt = Number.NEGATIVE_INFINITY;
   #recorder = new Recorder({
@@ -47,16 +50,22 @@ export class Points {
     this.#limits = limits;
   }
 
-  /** A message of the binding. @returns the status of its answer, which nobody looks at */
-  take(text) {
-    if (this.#recorder.full) {
+  /** A message of the binding. @returns the status of its answer */
+  async take(request) {
+    // It is not read, so that it takes no memory here.
+    if (this.#recorder.full || this.#reading >= MOST_READING) {
       this.#lose(1, TOO_FAST);
       return 429;
     }
-    const points = parsePoints(text, now());
-    if (!points) return 400;
-    for (const point of points) this.#recorder.add(point, pointBytes(point));
-    return 200;
+    this.#reading++;
+    try {
+      const points = parsePoints(await request.text(), now());
+      if (!points) return 400;
+      for (const point of points) this.#recorder.add(point, pointBytes(point));
+      return 200;
+    } finally {
+      this.#reading--;
+    }
   }
 
   /** Of the owner. @throws QueryFault, SyntaxError, SqlFailure, and Error with SQLite's message */

@@ -38,22 +38,28 @@ export default class extends WorkerEntrypoint {
     const { pathname } = new URL(url);
     const { database } = this.ctx.props;
     const isPoints = database === POINTS_DATABASE;
+    if (isPoints && pathname !== POINTS_QUERY) return this.#take(request);
     if (method !== 'POST') return json(405, failureText('only POST'));
-    if (!isPoints && !PATHS.includes(pathname)) return json(404, failureText('Not found'));
+    if (!PATHS.includes(pathname)) return json(404, failureText('Not found'));
     if (Number(headers.get('content-length')) > MAX_REQUEST_BYTES)
       return json(413, failureText(`the request exceeds ${MAX_REQUEST_BYTES} bytes`));
     const body = await request.text();
-    const target = isPoints ? `http://${POINTS_HOST}${pathname}` : url;
+    const target = isPoints ? `http://${POINTS_HOST}${POINTS_QUERY}` : url;
     for (const pauseMs of PAUSES_MS) {
       try {
         return await this.env.DATABASES.getByName(database).fetch(target, { method, headers, body });
       } catch {
         // Its node is gone, or it was reset: of a write nobody knows.
-        if (!(isPoints ? pathname === POINTS_QUERY : isRead(body))) break;
+        if (!isPoints && !isRead(body)) break;
         await scheduler.wait(pauseMs);
       }
     }
     return isPoints ? json(503, JSON.stringify({ error: MESSAGES.lost })) : json(200, failureText(MESSAGES.lost));
+  }
+
+  /** A message with data points, whose body is read where it is kept. It is not sent again: it might be kept twice. */
+  #take({ method, body }) {
+    return this.env.DATABASES.getByName(POINTS_DATABASE).fetch(`http://${POINTS_HOST}/`, { method, body });
   }
 }
 
@@ -64,11 +70,11 @@ export class Database extends DurableObject {
 
   #points;
 
-  async #takePoints(path, text) {
+  async #ofPoints(path, request) {
     this.#points ??= new Points(this.ctx.storage, this.env.POINTS);
-    if (path !== POINTS_QUERY) return json(this.#points.take(text), '{}');
+    if (path !== POINTS_QUERY) return json(await this.#points.take(request), '{}');
     try {
-      return json(200, JSON.stringify(await this.#points.query(text)));
+      return json(200, JSON.stringify(await this.#points.query(await request.text())));
     } catch (error) {
       return json(400, JSON.stringify({ error: messageOf(error) }));
     }
@@ -76,7 +82,7 @@ export class Database extends DurableObject {
 
   async fetch(request) {
     const { hostname, pathname } = new URL(request.url);
-    if (hostname === POINTS_HOST) return this.#takePoints(pathname, await request.text());
+    if (hostname === POINTS_HOST) return this.#ofPoints(pathname, request);
     let queries;
     try {
       queries = parseQueries(await request.text());
