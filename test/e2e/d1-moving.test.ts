@@ -9,6 +9,7 @@ import Libsql from 'libsql';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { DATABASES_ID } from '../../host/bindings/d1/binding.ts';
+import { nodeReader, runOnCopies } from '../../host/bindings/durable-objects/copied-databases.ts';
 import { objectsFolder } from '../../host/bindings/durable-objects/folder.ts';
 import { BucketGateway } from '../../host/bindings/objects-bucket/gateway.ts';
 import { takeObjects } from '../../host/bindings/objects-bucket/move-out.ts';
@@ -17,6 +18,7 @@ import { BucketRecords } from '../../host/bindings/objects-bucket/records.ts';
 import { DiskBlobs } from '../../host/bindings/store-process/blobs/disk.ts';
 import { DATA_PATH } from '../../host/runtime/system-worker.ts';
 import { workerdBinary } from '../../host/runtime/workerd-binary.ts';
+import { detectSandbox } from '../../host/sandbox/index.ts';
 import { putDatabases, refuseLostDatabases, takeDatabases } from '../../host/supervisor/moving-databases.ts';
 import { pgPool } from '../bindings/objects-bucket/support/pg-pool.ts';
 import { PostgresServer } from '../registry/support/postgres-server.ts';
@@ -127,7 +129,7 @@ describe.skipIf(!postgresPrograms())('databases that move', () => {
   const said: string[] = [];
   const say = (line: string) => void said.push(line);
 
-  test('from a box into a cluster and back, with all that SQLite keeps', { timeout: 150_000 }, async () => {
+  test('from a box into a cluster and back, with all that SQLite keeps', async () => {
     const box = await RuntimeRig.start();
     const onBox = await asker(box);
     await onBox('DB', ...SCHEMA);
@@ -264,6 +266,21 @@ describe.skipIf(!postgresPrograms())('databases that move', () => {
           'CREATE TABLE big AS SELECT zeroblob(2500000) AS a',
         ),
       );
+    });
+
+    test('a link that a program leaves among the copies', async () => {
+      const copies = mkdtempSync(path.join(folder, 'copies-'));
+      const reader = nodeReader(
+        "import fs from 'node:fs'; fs.symlinkSync('/etc/passwd', process.argv[1] + '/x.sqlite')",
+      );
+      const run = runOnCopies(await detectSandbox('auto'), {
+        tenant: TENANT,
+        folder: copies,
+        reader,
+        fileBytes: 1,
+        timeout: 30_000,
+      });
+      await expect(run).rejects.toThrow(/x.sqlite is no file|cannot be read/);
     });
 
     test('no database, another file, and a link', async () => {

@@ -19,15 +19,21 @@ export const SNAPSHOT = 'snapshot/ze/ze';
 export const MOST_BYTES = 1_073_741_824;
 
 const HEADER_BYTES = 120;
+/** Of a file, at a time. */
+const PIECE = 1_048_576;
 
 /** A database may take more than memory. @param file a SQLite file, with nothing left in its log */
 export async function packSnapshot(file: string, to: string): Promise<void> {
   const { size } = await stat(file);
   const bytes = async function* () {
     yield header(size);
-    yield* createReadStream(file);
+    yield* createReadStream(file, { highWaterMark: PIECE });
   };
-  await pipeline(bytes, createGzip({ level: constants.Z_BEST_SPEED }), createWriteStream(to, { mode: 0o600 }));
+  await pipeline(
+    bytes,
+    createGzip({ level: constants.Z_BEST_SPEED, chunkSize: PIECE }),
+    createWriteStream(to, { mode: 0o600 }),
+  );
 }
 
 /** Whether a snapshot that was made here has all of this file, and nothing else. */
@@ -38,7 +44,7 @@ export async function isSnapshotOf(file: string, snapshot: Buffer | Readable): P
     let at = 0;
     let isSame = true;
     const source = Buffer.isBuffer(snapshot) ? Readable.from([snapshot]) : snapshot;
-    await pipeline(source, createGunzip(), async (pieces: AsyncIterable<Buffer>) => {
+    await pipeline(source, createGunzip({ chunkSize: PIECE }), async (pieces: AsyncIterable<Buffer>) => {
       for await (const piece of pieces) {
         const ofHead = head.subarray(at, at + piece.length);
         const own = Buffer.alloc(piece.length - ofHead.length);
