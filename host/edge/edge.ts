@@ -9,6 +9,7 @@ import { answerField } from '../http/message/fields.ts';
 import type { RequestHead } from '../http/message/head.ts';
 import { AddressRanges } from '../shared/address-ranges.ts';
 import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTls, Route } from '../shared/contracts.ts';
+import type { Metric } from '../shared/metric.ts';
 import { monotonicNow } from '../shared/monotonic.ts';
 import { setOwnPriority } from '../shared/priority.ts';
 import { Problem } from '../shared/problem.ts';
@@ -211,7 +212,7 @@ export class Edge {
     this.#watched.watch(slugs);
   }
 
-  metrics(): Promise<unknown> {
+  metrics(): Metric[] {
     return this.#metrics.json();
   }
 

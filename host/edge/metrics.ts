@@ -1,8 +1,5 @@
-/**
- * The edge's metrics for prom-client. Counted in plain numbers on the request's way and copied when they are read;
- * labels never carry tenant names.
- */
-import { Counter, Gauge, Registry } from 'prom-client';
+/** The edge's metrics. Counted in plain numbers on the request's way; labels never carry tenant names. */
+import { type Metric, metric } from '../shared/metric.ts';
 
 const CLASSES = ['1xx', '2xx', '3xx', '4xx', '5xx'] as const;
 const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60];
@@ -14,7 +11,7 @@ export interface EdgeGauges {
 }
 
 export class EdgeMetrics {
-  readonly #registry = new Registry();
+  readonly #gauges: EdgeGauges;
   readonly #byClass: Record<'instance' | 'control', number[]> = { instance: [0, 0, 0, 0, 0], control: [0, 0, 0, 0, 0] };
   readonly #durations: number[] = new Array(BUCKETS.length + 1).fill(0);
   #durationSum = 0;
@@ -22,54 +19,7 @@ export class EdgeMetrics {
   #unpaid = 0;
 
   constructor(gauges: EdgeGauges) {
-    const registers = [this.#registry];
-    const metrics = this;
-    new Counter({
-      name: 'turnpike_edge_requests_total',
-      help: 'Answered requests by what answered and class of status',
-      labelNames: ['to', 'status'],
-      registers,
-      collect() {
-        this.reset();
-        for (const to of ['instance', 'control'] as const) {
-          CLASSES.forEach((status, index) => {
-            this.inc({ to, status }, metrics.#byClass[to][index] ?? 0);
-          });
-        }
-      },
-    });
-    new Counter({
-      name: 'turnpike_edge_cold_starts_total',
-      help: 'Requests that waited for an instance to start',
-      registers,
-      collect() {
-        this.reset();
-        this.inc(metrics.#starts);
-      },
-    });
-    new Counter({
-      name: 'turnpike_edge_unpaid_total',
-      help: 'Requests that were asked to pay (402)',
-      registers,
-      collect() {
-        this.reset();
-        this.inc(metrics.#unpaid);
-      },
-    });
-    for (const [name, help, read] of [
-      ['turnpike_edge_connections', 'Open connections of callers', gauges.connections],
-      ['turnpike_edge_requests_in_flight', 'Requests under way', gauges.inFlight],
-      ['turnpike_edge_routes', 'Slugs in the route table', gauges.routes],
-    ] as const) {
-      new Gauge({
-        name,
-        help,
-        registers,
-        collect() {
-          this.set(read());
-        },
-      });
-    }
+    this.#gauges = gauges;
   }
 
   finished(toInstance: boolean, status: number, durationMs: number): void {
@@ -88,30 +38,39 @@ export class EdgeMetrics {
     this.#starts += 1;
   }
 
-  /** prom-client's JSON, with the durations as a histogram. */
-  async json(): Promise<unknown> {
+  json(): Metric[] {
+    const answers = Object.entries(this.#byClass).flatMap(([to, counts]) =>
+      CLASSES.map((status, index) => ({ labels: { to, status }, value: counts[index] ?? 0 })),
+    );
+    const duration = 'turnpike_edge_duration_seconds';
     let total = 0;
-    const values = this.#durations.map((count, index) => {
+    const durations = this.#durations.map((count, index) => {
       total += count;
-      return {
-        labels: { le: BUCKETS[index] ?? '+Inf' },
-        value: total,
-        metricName: 'turnpike_edge_duration_seconds_bucket',
-      };
+      return { labels: { le: BUCKETS[index] ?? '+Inf' }, value: total, metricName: `${duration}_bucket` };
     });
+    const { connections, inFlight, routes } = this.#gauges;
     return [
-      ...(await this.#registry.getMetricsAsJSON()),
-      {
-        name: 'turnpike_edge_duration_seconds',
-        help: 'From the head of a request to the end of its answer',
-        type: 'histogram',
-        aggregator: 'sum',
-        values: [
-          ...values,
-          { labels: {}, value: this.#durationSum, metricName: 'turnpike_edge_duration_seconds_sum' },
-          { labels: {}, value: total, metricName: 'turnpike_edge_duration_seconds_count' },
-        ],
-      },
+      metric(
+        'counter',
+        'turnpike_edge_requests_total',
+        'Answered requests by what answered and class of status',
+        answers,
+      ),
+      metric(
+        'counter',
+        'turnpike_edge_cold_starts_total',
+        'Requests that waited for an instance to start',
+        this.#starts,
+      ),
+      metric('counter', 'turnpike_edge_unpaid_total', 'Requests that were asked to pay (402)', this.#unpaid),
+      metric('gauge', 'turnpike_edge_connections', 'Open connections of callers', connections()),
+      metric('gauge', 'turnpike_edge_requests_in_flight', 'Requests under way', inFlight()),
+      metric('gauge', 'turnpike_edge_routes', 'Slugs in the route table', routes()),
+      metric('histogram', duration, 'From the head of a request to the end of its answer', [
+        ...durations,
+        { labels: {}, value: this.#durationSum, metricName: `${duration}_sum` },
+        { labels: {}, value: total, metricName: `${duration}_count` },
+      ]),
     ];
   }
 }

@@ -4,7 +4,6 @@
  */
 import { flushCompileCache } from 'node:module';
 import pino from 'pino';
-import { Counter, Gauge, Registry } from 'prom-client';
 import { Channel } from '../shared/channel.ts';
 import type {
   ControlForEgress,
@@ -14,6 +13,7 @@ import type {
   EgressTenant,
   TenantId,
 } from '../shared/contracts.ts';
+import { metric } from '../shared/metric.ts';
 import { Problem } from '../shared/problem.ts';
 import { Notices } from './notices.ts';
 import { type ProxyDeps, TenantProxy } from './proxy.ts';
@@ -24,39 +24,14 @@ const log = pino({ name: 'egress' }, pino.destination({ dest: 2, sync: true }));
 
 /** Builds the methods of the process. `tell` reports notices to the supervisor. */
 function createEgress(tell: (notices: Parameters<ControlForEgress['notices']>[0]) => void): EgressMethods {
-  const registry = new Registry();
   const proxies = new Map<TenantId, TenantProxy>();
   const opening = new Map<TenantId, Promise<void>>();
   let deps: ProxyDeps | undefined;
 
-  const requests = new Counter({
-    name: 'turnpike_egress_requests_total',
-    help: 'Outbound requests of handlers by result',
-    labelNames: ['result'],
-    registers: [registry],
-  });
+  const requests = new Map<string, number>();
   const past = { bytesIn: 0, bytesOut: 0 };
   const sum = (pick: (counters: EgressCounters) => number) =>
     [...proxies.values()].reduce((total, { allowance }) => total + pick(allowance.counters), 0);
-  new Gauge({
-    name: 'turnpike_egress_in_flight',
-    help: 'Outbound requests of handlers in flight',
-    registers: [registry],
-    collect() {
-      this.set(sum(({ inFlight }) => inFlight));
-    },
-  });
-  new Counter({
-    name: 'turnpike_egress_bytes_total',
-    help: 'Bytes between handlers and the outside',
-    labelNames: ['direction'],
-    registers: [registry],
-    collect() {
-      this.reset();
-      this.inc({ direction: 'in' }, past.bytesIn + sum(({ bytesIn }) => bytesIn));
-      this.inc({ direction: 'out' }, past.bytesOut + sum(({ bytesOut }) => bytesOut));
-    },
-  });
 
   async function open(settings: EgressTenant): Promise<void> {
     if (!deps) throw new Problem('not_ready', 'The egress was not initialised.');
@@ -95,7 +70,7 @@ function createEgress(tell: (notices: Parameters<ControlForEgress['notices']>[0]
         resolver: new CheckedResolver(init.dnsServers ?? []),
         notices: new Notices(tell),
         authorities: new Authorities(init.extraAuthority),
-        finished: (result) => requests.inc({ result }),
+        finished: (result) => requests.set(result, (requests.get(result) ?? 0) + 1),
         failed: (error) => log.error({ err: error }, 'outbound request failed unexpectedly'),
       };
     },
@@ -106,7 +81,24 @@ function createEgress(tell: (notices: Parameters<ControlForEgress['notices']>[0]
     setClock() {
       // Nothing here follows business time: time limits and the rolling hour are real.
     },
-    metrics: () => registry.getMetricsAsJSON(),
+    metrics: () => [
+      metric(
+        'counter',
+        'turnpike_egress_requests_total',
+        'Outbound requests of handlers by result',
+        [...requests].map(([result, value]) => ({ labels: { result }, value })),
+      ),
+      metric(
+        'gauge',
+        'turnpike_egress_in_flight',
+        'Outbound requests of handlers in flight',
+        sum(({ inFlight }) => inFlight),
+      ),
+      metric('counter', 'turnpike_egress_bytes_total', 'Bytes between handlers and the outside', [
+        { labels: { direction: 'in' }, value: past.bytesIn + sum(({ bytesIn }) => bytesIn) },
+        { labels: { direction: 'out' }, value: past.bytesOut + sum(({ bytesOut }) => bytesOut) },
+      ]),
+    ],
   };
 }
 

@@ -27,7 +27,7 @@ export interface SamplerSources {
   tally: Tally;
   /** Of the host itself, this one included. */
   processes(): { group: ProcessGroup; pid: number | undefined }[];
-  /** Each edge's metrics, as prom-client has them in JSON. */
+  /** Each edge's metrics, as Prometheus gets them. */
   edges(): { process: string; read(): Promise<unknown> }[];
   /** Instances that run, and their memory in bytes. */
   instances(): { running: number; memoryBytes: number };

@@ -3,15 +3,7 @@
  * anew with its process is seen as a reset of that process alone.
  */
 import { AggregatorRegistry, type Registry } from 'prom-client';
-
-/** What prom-client's `getMetricsAsJSON()` answers, after a trip over the channel. */
-interface MetricJson {
-  name: string;
-  help: string;
-  type: string;
-  aggregator: string;
-  values: { labels: Record<string, string | number>; value: number; metricName?: string }[];
-}
+import { type Metric, metric } from '../shared/metric.ts';
 
 export interface MetricsSource {
   /** `edge-0`, `storage`, ...: few, and known before. */
@@ -31,18 +23,17 @@ export async function metricsText(own: Registry, sources: readonly MetricsSource
     sources.map(async ({ process, read }) => ({ process, metrics: await within(read()).catch(() => undefined) })),
   );
   const labelled = read.map(({ process, metrics }) => (isMetrics(metrics) ? label(metrics, process) : []));
-  const up: MetricJson = {
-    name: 'turnpike_process_up',
-    help: 'Whether a process of the host answered (1) or is restarting (0)',
-    type: 'gauge',
-    aggregator: 'sum',
-    values: read.map(({ process, metrics }) => ({ labels: { process }, value: isMetrics(metrics) ? 1 : 0 })),
-  };
-  const all = [label((await own.getMetricsAsJSON()) as unknown as MetricJson[], 'control'), ...labelled, [up]];
+  const up = metric(
+    'gauge',
+    'turnpike_process_up',
+    'Whether a process of the host answered (1) or is restarting (0)',
+    read.map(({ process, metrics }) => ({ labels: { process }, value: isMetrics(metrics) ? 1 : 0 })),
+  );
+  const all = [label((await own.getMetricsAsJSON()) as unknown as Metric[], 'control'), ...labelled, [up]];
   return AggregatorRegistry.aggregate(all as unknown as Parameters<typeof AggregatorRegistry.aggregate>[0]).metrics();
 }
 
-function label(metrics: readonly MetricJson[], process: string): MetricJson[] {
+function label(metrics: readonly Metric[], process: string): Metric[] {
   return metrics.map((metric) => ({
     ...metric,
     // Whatever a metric says of merging, its series stay apart by process; "sum" only joins the families.
@@ -51,7 +42,7 @@ function label(metrics: readonly MetricJson[], process: string): MetricJson[] {
   }));
 }
 
-function isMetrics(value: unknown): value is MetricJson[] {
+function isMetrics(value: unknown): value is Metric[] {
   return Array.isArray(value);
 }
 

@@ -3,6 +3,7 @@
  * Every method takes one argument and may answer a promise.
  */
 
+import type { Metric } from './metric.ts';
 import type { TenantLimits } from './tenant-limits.ts';
 
 /** A tenant's storage identity: unique per ownership of a slug, never reused. `t` and 20 characters [a-z0-9]. */
@@ -153,8 +154,7 @@ export interface EdgeMethods {
   setClock(clock: { offsetMs: number }): void;
   /** From now on the edge reports each request of these slugs, and of no others. */
   watch(watched: { slugs: string[] }): void;
-  /** prom-client `getMetricsAsJSON()`. */
-  metrics(nothing: undefined): unknown;
+  metrics(nothing: undefined): Metric[];
   /** Stop accepting; answers when the last request ended or the time is over. */
   drain(options: { timeoutMs: number }): void;
 }
@@ -253,7 +253,7 @@ export interface StorageMethods {
   /** A consistent copy of every tenant's KV and object index (and bytes, where on disk) below `folder`. */
   backup(target: { folder: string }): { tenants: number; bytes: number };
   setClock(clock: { offsetMs: number }): void;
-  metrics(nothing: undefined): unknown;
+  metrics(nothing: undefined): Metric[];
 }
 
 // -------------------------------------------------------------------------------------------- egress
@@ -350,7 +350,7 @@ export interface EgressMethods {
   close(tenant: { tenant: TenantId }): void;
   counters(tenant: { tenant: TenantId }): EgressCounters;
   setClock(clock: { offsetMs: number }): void;
-  metrics(nothing: undefined): unknown;
+  metrics(nothing: undefined): Metric[];
 }
 
 // --------------------------------------------------------------------------------------- deployments

@@ -1,60 +1,52 @@
 /** Counts of what the storage process did, for Prometheus. Labels never carry tenants, keys or sockets. */
-import { Counter, Gauge, Registry } from 'prom-client';
+import { type Metric, metric } from '../../shared/metric.ts';
 
 export class Operations {
-  readonly registry = new Registry();
-  readonly #calls: Counter<'binding' | 'operation'>;
-  readonly #failures: Counter<'binding' | 'operation'>;
-  readonly #counts = new Map<string, number>();
+  readonly #gauges: { openStores(): number; tenants(): number };
+  readonly #calls = new Map<string, number>();
+  readonly #failures = new Map<string, number>();
 
   constructor(gauges: { openStores(): number; tenants(): number }) {
-    const registers = [this.registry];
-    this.#calls = new Counter({
-      name: 'turnpike_storage_calls_total',
-      help: 'Calls of KV, R2 and caches that were begun',
-      labelNames: ['binding', 'operation'],
-      registers,
-    });
-    this.#failures = new Counter({
-      name: 'turnpike_storage_failures_total',
-      help: 'Calls of KV, R2 and caches that failed for a reason of the host',
-      labelNames: ['binding', 'operation'],
-      registers,
-    });
-    new Gauge({
-      name: 'turnpike_storage_open_databases',
-      help: 'Databases held open',
-      registers,
-      collect() {
-        this.set(gauges.openStores());
-      },
-    });
-    new Gauge({
-      name: 'turnpike_storage_tenants',
-      help: 'Tenants whose sockets are served',
-      registers,
-      collect() {
-        this.set(gauges.tenants());
-      },
-    });
+    this.#gauges = gauges;
   }
 
   /** Only a map entry on the path of a call; labels are built when somebody asks. */
   count(binding: string, operation: string): void {
-    const name = `${binding} ${operation}`;
-    this.#counts.set(name, (this.#counts.get(name) ?? 0) + 1);
+    add(this.#calls, `${binding} ${operation}`);
   }
 
   fail(binding: string, operation: string): void {
-    this.#failures.inc({ binding, operation });
+    add(this.#failures, `${binding} ${operation}`);
   }
 
-  async collect(): Promise<unknown> {
-    for (const [name, count] of this.#counts) {
-      const [binding = '', operation = ''] = name.split(' ');
-      this.#calls.inc({ binding, operation }, count);
-    }
-    this.#counts.clear();
-    return this.registry.getMetricsAsJSON();
+  collect(): Metric[] {
+    const { openStores, tenants } = this.#gauges;
+    return [
+      metric(
+        'counter',
+        'turnpike_storage_calls_total',
+        'Calls of KV, R2 and caches that were begun',
+        labelled(this.#calls),
+      ),
+      metric(
+        'counter',
+        'turnpike_storage_failures_total',
+        'Calls of KV, R2 and caches that failed for a reason of the host',
+        labelled(this.#failures),
+      ),
+      metric('gauge', 'turnpike_storage_open_databases', 'Databases held open', openStores()),
+      metric('gauge', 'turnpike_storage_tenants', 'Tenants whose sockets are served', tenants()),
+    ];
   }
+}
+
+function add(counts: Map<string, number>, name: string): void {
+  counts.set(name, (counts.get(name) ?? 0) + 1);
+}
+
+function labelled(counts: Map<string, number>): Metric['values'] {
+  return [...counts].map(([name, value]) => {
+    const [binding = '', operation = ''] = name.split(' ');
+    return { labels: { binding, operation }, value };
+  });
 }

@@ -8,6 +8,7 @@ import { dirname, join, resolve } from 'node:path';
 import type { Logger } from 'pino';
 import { AdjustableClock } from '../../shared/clock.ts';
 import type { StorageQuotas, StorageUsage, StoreSocket, TenantId } from '../../shared/contracts.ts';
+import type { Metric } from '../../shared/metric.ts';
 import { KeyedLock } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
 import { kindOfStore, objectPlace, STORE_ID, storesOf } from '../stores.ts';
@@ -191,7 +192,7 @@ export class StorageService {
     this.#clock.setOffset(call.offsetMs);
   }
 
-  metrics(): Promise<unknown> {
+  metrics(): Metric[] {
     return this.#operations.collect();
   }
 
