@@ -3,7 +3,6 @@
  * own (prove that you own this, pay for that deploy), shown by a handler, would make the client sign for that handler.
  * A handler may show what `env.PAYMENTS` of its deployment gave it, and challenges of other servers.
  */
-import { z } from 'zod';
 
 /** Where a handler answers. */
 export interface Shown {
@@ -21,9 +20,10 @@ const SCOPE = /"scope":"((?:operation|route|binding|mandate|proof):[^"]*)"/;
 /** Where owners prove themselves. */
 const ADMIN = '/_admin/';
 
-const paymentRequired = z.object({
-  extensions: z.object({ 'sign-in-with-x': z.object({ info: z.object({ uri: z.string() }) }) }),
-});
+/** Of what x402's header says, what is read here. The handler wrote it. */
+interface PaymentRequired {
+  extensions?: { 'sign-in-with-x'?: { info?: { uri?: unknown } } };
+}
 
 /**
  * @param lines `name: value\r\n` of the fields that carry challenges
@@ -58,14 +58,14 @@ function isOfTenant(value: string, { route }: Shown): boolean {
  * one. (An offer of x402 is bound to nothing: whoever copies one sends a payer's money to the host, and no rights.)
  */
 function isNoSignIn(value: string, { host }: Shown): boolean {
-  let uri: string;
+  let required: PaymentRequired | null;
   try {
-    uri = paymentRequired.parse(JSON.parse(Buffer.from(value, 'base64').toString())).extensions['sign-in-with-x'].info
-      .uri;
+    required = JSON.parse(Buffer.from(value, 'base64').toString());
   } catch {
     // No client finds one in it either.
     return true;
   }
-  const url = URL.parse(uri);
+  const uri = required?.extensions?.['sign-in-with-x']?.info?.uri;
+  const url = typeof uri === 'string' ? URL.parse(uri) : undefined;
   return url?.host !== host.toLowerCase() || !url.pathname.startsWith(ADMIN);
 }

@@ -1,9 +1,9 @@
 /** The edge's own answers: problem documents with their fields, or pages where a browser asks. */
-import { STATUS_CODES } from 'node:http';
 import { prefersHtml } from '../../builtin-tenants/kit/prefers-html.ts';
 import { fieldLine } from '../http/instance/request.ts';
 import type { Exchange } from '../http/message/exchange.ts';
 import { ALONE_HEADERS, problemPage } from '../pages/problem-page.ts';
+import { nodeHttp } from '../shared/node-http.ts';
 import type { Problem } from '../shared/problem.ts';
 
 export interface ProblemAnswer {
@@ -34,7 +34,7 @@ export function problemAnswer(problem: Problem, requestId: string, date: string,
   for (const [name, value] of Object.entries(headers)) fields += fieldLine(name, value);
   return {
     status: problem.status,
-    reason: STATUS_CODES[problem.status] ?? '',
+    reason: nodeHttp.STATUS_CODES[problem.status] ?? '',
     fields,
     body: Buffer.from(home === undefined ? JSON.stringify(document) : problemPage(document, home)),
   };

@@ -2,7 +2,6 @@
  * One request on its way through the edge: from the caller to an instance or to control, and the answer back.
  * Streams both ways; whatever dies on one side ends the other.
  */
-import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { UpstreamCall, UpstreamError, UpstreamHandler, UpstreamPool } from '../http/client/pool.ts';
 import { joinSockets } from '../http/instance/tunnel.ts';
@@ -10,6 +9,7 @@ import { type Block, OWNED } from '../http/message/blocks.ts';
 import type { AnswerLength, Exchange, ExchangeListener } from '../http/message/exchange.ts';
 import type { ResponseHead } from '../http/message/head.ts';
 import type { EdgeTraffic } from '../shared/contracts.ts';
+import { nodeHttp } from '../shared/node-http.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { ActiveList } from './active-list.ts';
 import { type AnswerPlace, answerFields } from './answer-fields.ts';
@@ -264,7 +264,7 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
     this.status = head.status;
     this.exchange.answer(
       head.status,
-      head.reason || (STATUS_CODES[head.status] ?? ''),
+      head.reason || (nodeHttp.STATUS_CODES[head.status] ?? ''),
       answerFields(head, this.#placeOf(head), this.requestId, this.#environment.date()),
       answerLength(head),
       head.contentLength,

@@ -2,9 +2,10 @@
  * One outbound HTTP request of a tenant: connected to a checked address, streamed both ways, counted and bounded.
  * TLS is spoken here, because workerd hands its https requests to the proxy as they are.
  */
-import http, { type ClientRequest, type IncomingMessage, type RequestOptions, type ServerResponse } from 'node:http';
+import type { Agent, ClientRequest, IncomingMessage, RequestOptions, ServerResponse } from 'node:http';
 import https from 'node:https';
 import type { Readable } from 'node:stream';
+import { nodeHttp } from '../shared/node-http.ts';
 import { OWN_CALLER_HEADER } from '../shared/own-caller.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Allowance } from './allowance.ts';
@@ -24,7 +25,7 @@ export interface Agents {
 }
 
 interface SchemeAgents {
-  http: http.Agent;
+  http: Agent;
   https: https.Agent;
 }
 
@@ -130,7 +131,7 @@ async function send(
   outbound: Outbound,
 ): Promise<IncomingMessage> {
   for (let attempt = 0; ; attempt++) {
-    const request = (secure ? https : http).request(options);
+    const request = (secure ? https : nodeHttp).request(options);
     endWith(request, outbound.signal);
     const body = hasBody(asked);
     const repeatable = !body && IDEMPOTENT.test(asked.method ?? '');

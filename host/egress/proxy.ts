@@ -3,12 +3,14 @@
  * that tenant, so nothing in a request can claim to be another one.
  */
 import { rm } from 'node:fs/promises';
-import http, { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type http from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import https from 'node:https';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { BACKLOG } from '../shared/backlog.ts';
 import type { EgressTenant } from '../shared/contracts.ts';
+import { nodeHttp } from '../shared/node-http.ts';
 import { ownCaller } from '../shared/own-caller.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { Allowance } from './allowance.ts';
@@ -58,7 +60,7 @@ export class TenantProxy {
     this.#deps = deps;
     this.#agents = createAgents(deps, KEPT);
     this.allowance = new Allowance(settings.limits, () => performance.now());
-    this.#server = createServer({
+    this.#server = nodeHttp.createServer({
       requireHostHeader: false,
       maxHeaderSize: MAX_HEAD_BYTES,
       requestTimeout: 0,
@@ -270,7 +272,7 @@ function answerSocket(problem: Problem, socket: Duplex): void {
   const { status, headers, body } = wire(problem);
   const lines = Object.entries({ ...headers, 'content-length': Buffer.byteLength(body), connection: 'close' });
   const head = lines.map(([name, value]) => `${name}: ${value}`).join('\r\n');
-  socket.end(`HTTP/1.1 ${status} ${http.STATUS_CODES[status] ?? 'Error'}\r\n${head}\r\n\r\n${body}`);
+  socket.end(`HTTP/1.1 ${status} ${nodeHttp.STATUS_CODES[status] ?? 'Error'}\r\n${head}\r\n\r\n${body}`);
 }
 
 function wire(problem: Problem): { status: number; headers: Record<string, string>; body: string } {
@@ -290,7 +292,7 @@ function allOf({ outside, edge }: Agents): http.Agent[] {
 /** @param options default: every request has a connection of its own */
 function createAgents({ authorities, surroundings }: ProxyDeps, options: http.AgentOptions = {}): Agents {
   const secure = { ...options, ...(authorities.ofFetch ? { ca: authorities.ofFetch } : {}) };
-  const outside = { http: new http.Agent(options), https: new https.Agent(secure) };
+  const outside = { http: new nodeHttp.Agent(options), https: new https.Agent(secure) };
   const edge = surroundings.edgeProxyHeader
     ? { http: new EdgeAgent(options), https: new SecureEdgeAgent(secure) }
     : outside;

@@ -2,10 +2,11 @@
  * Connections that outlive a request: `connect()` (HTTP CONNECT) and outbound WebSockets. Both become two sockets
  * piped into each other, counted, and ended when nothing passes for the time limit.
  */
-import http, { type IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import https from 'node:https';
 import { connect, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { nodeHttp } from '../shared/node-http.ts';
 import { Problem } from '../shared/problem.ts';
 import {
   type Agents,
@@ -79,7 +80,7 @@ export async function websocket(
   const options = await requestOptions(outbound, agents, secure);
   const headers = outgoing(asked.rawHeaders, hostHeader(outbound.target), outbound.way.kind === 'edge');
   headers.push(...edgeFields(outbound, secure), 'connection', 'Upgrade', 'upgrade', 'websocket');
-  const request = (secure ? https : http).request({ ...options, method: 'GET', headers });
+  const request = (secure ? https : nodeHttp).request({ ...options, method: 'GET', headers });
   endWith(request, outbound.signal);
   request.end();
   const answer = await new Promise<{ message: IncomingMessage; upgraded?: { socket: Duplex; head: Buffer } }>(
@@ -106,7 +107,7 @@ function plainAnswer(
   client: Socket,
   outbound: Outbound,
 ): Promise<void> {
-  const reply = new ServerResponse(asked);
+  const reply = new nodeHttp.ServerResponse(asked);
   reply.shouldKeepAlive = false;
   reply.assignSocket(client);
   return new Promise((resolve) => {
