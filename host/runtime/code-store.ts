@@ -34,6 +34,19 @@ export interface SharedCode {
   get(digest: string): Promise<CodeBundle | undefined>;
 }
 
+/** A bundle that is being written, and has no name yet. */
+export interface StagedCode {
+  /** As `put` of the bundle with these entrypoints. */
+  keep(entrypoints: string[]): Promise<string>;
+  discard(): Promise<void>;
+}
+
+/** The content of a version, in a folder of its own that is no version yet. */
+interface Unnamed {
+  folder: string;
+  written: Promise<void>;
+}
+
 export class CodeStore {
   readonly #folder: string;
   readonly #shared: SharedCode | undefined;
@@ -55,32 +68,49 @@ export class CodeStore {
    * @returns its digest; on disk, and safe from power loss, when this resolves. `release` it once it is named, or refused
    */
   async put(bundle: CodeBundle): Promise<string> {
-    const digest = digestOf(bundle);
-    this.#hold(digest);
-    await this.#shared?.put(digest, bundle);
-    return await this.#keep(bundle, digest);
+    return await this.stage(bundle).keep(bundle.entrypoints ?? []);
   }
 
-  async #keep(bundle: CodeBundle, digest: string): Promise<string> {
+  /** Begins to write a bundle that is still being tried out: a disk may take as long as that. Keep or discard it. */
+  stage(bundle: CodeBundle): StagedCode {
+    const unnamed = this.#write(bundle);
+    return {
+      discard: () => discard(unnamed),
+      keep: async (entrypoints) => {
+        try {
+          const kept = entrypoints.length > 0 ? { ...bundle, entrypoints } : bundle;
+          const digest = digestOf(kept);
+          this.#hold(digest);
+          await this.#shared?.put(digest, kept);
+          return await this.#name(unnamed, kept, digest);
+        } finally {
+          await discard(unnamed);
+        }
+      },
+    };
+  }
+
+  #write(bundle: CodeBundle): Unnamed {
+    const folder = path.join(this.#folder, `${UNFINISHED}${randomUUID()}`);
+    const written = writeContent(folder, bundle);
+    // Whoever names it is told.
+    written.catch(() => undefined);
+    return { folder, written };
+  }
+
+  async #name({ folder: temporary, written }: Unnamed, bundle: CodeBundle, digest: string): Promise<string> {
     await this.#removals.get(digest);
     const target = path.join(this.#folder, digest);
     if (await this.#holds(target, digest)) return digest;
-    const temporary = path.join(this.#folder, `${UNFINISHED}${randomUUID()}`);
     const damaged = `${temporary}-damaged`;
-    await mkdir(temporary, { recursive: true, mode: 0o700 });
     try {
-      const { entrypoints } = bundle;
+      const { modules, sourceMap, entrypoints } = bundle;
       const manifest: Manifest = {
-        modules: [],
-        sourceMap: bundle.sourceMap !== undefined,
+        modules: modules.map(({ name, type }, index) => ({ name, type, file: moduleFile(index) })),
+        sourceMap: sourceMap !== undefined,
         ...(entrypoints && { entrypoints }),
       };
-      for (const [index, { name, type, body }] of bundle.modules.entries()) {
-        const file = `module-${index}`;
-        manifest.modules.push({ name, type, file });
-        await writeDurably(path.join(temporary, file), body);
-      }
-      if (bundle.sourceMap !== undefined) await writeDurably(path.join(temporary, SOURCE_MAP), bundle.sourceMap);
+      await written;
       await writeDurably(path.join(temporary, MANIFEST), JSON.stringify(manifest));
       await syncFolder(temporary);
       await rename(temporary, target).catch(async (error) => {
@@ -92,7 +122,6 @@ export class CodeStore {
       });
       await syncFolder(this.#folder);
     } finally {
-      await rm(temporary, { recursive: true, force: true });
       await rm(damaged, { recursive: true, force: true });
     }
     this.#remember(digest, bundle);
@@ -115,7 +144,10 @@ export class CodeStore {
           cause: error,
         });
       }
-      if (digestOf(shared) === digest) await this.#keep(shared, digest);
+      if (digestOf(shared) === digest) {
+        const unnamed = this.#write(shared);
+        await this.#name(unnamed, shared, digest).finally(() => discard(unnamed));
+      }
       return shared;
     });
     if (digestOf(bundle) !== digest) {
@@ -247,6 +279,23 @@ export function codeBytes(bundle: CodeBundle): number {
 
 function sizeOf(bundle: CodeBundle): number {
   return codeBytes(bundle) + (bundle.sourceMap?.length ?? 0);
+}
+
+/** What was named by then stays. Where the folder cannot be removed, `sweep` tries again. */
+async function discard({ folder, written }: Unnamed): Promise<void> {
+  await written.catch(() => undefined);
+  await rm(folder, { recursive: true, force: true }).catch(() => undefined);
+}
+
+function moduleFile(index: number): string {
+  return `module-${index}`;
+}
+
+/** All of a version but its manifest, to a new folder. */
+async function writeContent(folder: string, { modules, sourceMap }: CodeBundle): Promise<void> {
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  for (const [index, { body }] of modules.entries()) await writeDurably(path.join(folder, moduleFile(index)), body);
+  if (sourceMap !== undefined) await writeDurably(path.join(folder, SOURCE_MAP), sourceMap);
 }
 
 async function writeDurably(file: string, content: string | Uint8Array): Promise<void> {

@@ -263,6 +263,17 @@ describe('code store', () => {
     expect(readdirSync(folder)).toEqual([digest]);
   });
 
+  it('names what it writes ahead only when that is kept, and leaves nothing of what is not', async () => {
+    const store = new CodeStore(folder);
+    const [kept, refused] = [store.stage(bundle('x')), store.stage(bundle('y'))];
+    expect(await store.list()).toEqual([]);
+    await refused.discard();
+    const digest = await kept.keep(['Admin']);
+    expect(await store.get(digest)).toEqual({ ...bundle('x'), entrypoints: ['Admin'] });
+    expect(digest).toBe(digestOf({ ...bundle('x'), entrypoints: ['Admin'] }));
+    expect(readdirSync(folder)).toEqual([digest]);
+  });
+
   const unused = async (): Promise<boolean> => true;
 
   it('does not remove what was put lately, which a deploy is about to name', async () => {

@@ -25,6 +25,8 @@ export interface AcceptOptions {
   secrets?: Record<string, string>;
   vars?: InstanceSpec['vars'];
   bindings?: InstanceSpec['bindings'];
+  /** Called when its turn has come, and the code is being bundled. */
+  begun?(): void;
 }
 
 export interface AcceptedCode {
@@ -57,23 +59,25 @@ export class Pipeline {
   async accept(input: CodeInput, options: AcceptOptions): Promise<AcceptedCode> {
     checkCompatibility(options.compatibilityDate, options.compatibilityFlags, this.#options.now());
     const { result, spentMs } = await this.#turns.run(options.asker, async () => {
+      // First, because another process works on it while this one is busy starting sandboxes.
+      const bundling = this.#bundler.bundle(input);
+      bundling.catch(() => undefined);
       const sandbox = this.#prober.prepare();
-      const bundle = await this.#bundler.bundle(input).catch((error) => {
+      options.begun?.();
+      const bundle = await bundling.catch((error) => {
         void sandbox.discard();
         throw error;
       });
-      const yielding = options.asker.kind === 'stranger';
-      const { handlers, entrypoints } = await this.#prober.probe({ ...options, bundle, yielding }, sandbox);
-      const kept = entrypoints.length > 0 ? { ...bundle, entrypoints } : bundle;
-      if (options.crons.length > 0 && !handlers.includes('scheduled')) {
-        const detail = 'There are crons, but the default export has no scheduled function.';
-        throw new Problem('code_rejected', detail, { errors: [{ pointer: '/crons', detail }] });
+      const staged = this.#options.codeStore.stage(bundle);
+      try {
+        const yielding = options.asker.kind === 'stranger';
+        const { handlers, entrypoints } = await this.#prober.probe({ ...options, bundle, yielding }, sandbox);
+        refuseWithout(handlers, options);
+        return { digest: await staged.keep(entrypoints), bytes: codeBytes(bundle), handlers };
+      } catch (error) {
+        await staged.discard();
+        throw error;
       }
-      if (objectsOf(options.bindings ?? {})?.consumers.length && !handlers.includes('queue')) {
-        const detail = 'A queue has a consumer, but the default export has no queue function.';
-        throw new Problem('code_rejected', detail, { errors: [{ pointer: '/bindings/queues', detail }] });
-      }
-      return { digest: await this.#options.codeStore.put(kept), bytes: codeBytes(bundle), handlers };
     });
     return { ...result, spentMs };
   }
@@ -96,5 +100,17 @@ export class Pipeline {
 
   close(): void {
     this.#bundler.close();
+  }
+}
+
+/** @throws Problem where something is asked for that the code has no handler for */
+function refuseWithout(handlers: Handler[], { crons, bindings = {} }: AcceptOptions): void {
+  if (crons.length > 0 && !handlers.includes('scheduled')) {
+    const detail = 'There are crons, but the default export has no scheduled function.';
+    throw new Problem('code_rejected', detail, { errors: [{ pointer: '/crons', detail }] });
+  }
+  if (objectsOf(bindings)?.consumers.length && !handlers.includes('queue')) {
+    const detail = 'A queue has a consumer, but the default export has no queue function.';
+    throw new Problem('code_rejected', detail, { errors: [{ pointer: '/bindings/queues', detail }] });
   }
 }

@@ -132,7 +132,6 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     if (input.bindings ?? input.secrets ?? input.secretChanges)
       checkDatabases(settings, await futureSecrets(input, deployment.tenant));
     if (input.bindings) await checkServices(deps, { ...deployment, bindings: input.bindings });
-    if (hasCode(input)) runtime.expectUpdate(deployment.slug);
     const code = hasCode(input) ? { ...(await accept(input, settings, deployment)), madeBy } : undefined;
     try {
       return await change(deployment, input, settings, code);
@@ -147,7 +146,12 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     deployment: Deployment,
   ): Promise<CodeVersion> {
     const secrets = await futureSecrets(input, deployment.tenant);
-    const { spentMs: _, ...code } = await pipeline.accept(input, { ...settings, secrets, asker: askerOf(deployment) });
+    const { spentMs: _, ...code } = await pipeline.accept(input, {
+      ...settings,
+      secrets,
+      asker: askerOf(deployment),
+      begun: () => runtime.expectUpdate(deployment.slug),
+    });
     return code;
   }
 
