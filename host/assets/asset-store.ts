@@ -217,15 +217,21 @@ export class AssetStore {
     const lists = new Set(settings.map(({ list }) => list));
     const tables = new Set(settings.map(tableName));
     const folder = this.#folder(tenant, 'lists');
-    for (const name of await readdir(folder).catch(() => [])) {
+    // Most tenants have none, and an update waits for this.
+    const [knownLists, knownFiles, knownTables, knownCoded] = await Promise.all(
+      (['lists', 'files', 'tables', 'coded'] as const).map((kind) =>
+        readdir(this.#folder(tenant, kind)).catch(() => []),
+      ),
+    );
+    for (const name of knownLists ?? []) {
       if (lists.has(name)) for (const hash of Object.values((await this.list(tenant, name)).files)) kept.add(hash);
       else await removeOld(path.join(folder, name), UNNAMED_LIST_MS);
     }
-    for (const name of await readdir(this.#folder(tenant, 'files')).catch(() => []))
+    for (const name of knownFiles ?? [])
       if (!kept.has(name)) await removeOld(path.join(this.#folder(tenant, 'files'), name), UNNAMED_MS);
-    for (const name of await readdir(this.#folder(tenant, 'tables')).catch(() => []))
+    for (const name of knownTables ?? [])
       if (!tables.has(name)) await removeOld(path.join(this.#folder(tenant, 'tables'), name), UNNAMED_LIST_MS);
-    for (const name of await readdir(this.#folder(tenant, 'coded')).catch(() => [])) {
+    for (const name of knownCoded ?? []) {
       // As long as the file: it may be named again, and would be compressed again.
       const file = path.join(this.#folder(tenant, 'files'), name.slice(0, name.indexOf('.')));
       if (!(await stat(file).catch(() => undefined)))

@@ -48,10 +48,8 @@ async function replace(deps: Parts, present: Deployment, change: DeploymentChang
     runtime.endPreviews(updated.slug);
     throw error;
   }
-  await routes.push(updated.slug);
+  await Promise.all([routes.push(updated.slug), forgetOld(deps, updated, change)]);
   deps.scheduleChanged();
-  if (change.code) await forgetVersions(deps, updated);
-  if (change.code || change.settings?.assets !== undefined) await forgetAssets(deps, updated);
   return updated;
 }
 
@@ -72,6 +70,11 @@ export async function keepPreview(
   return added;
 }
 
+async function forgetOld(deps: Parts, updated: Deployment, { code, settings }: DeploymentChange): Promise<void> {
+  if (code) await forgetVersions(deps, updated);
+  if (code || settings?.assets !== undefined) await forgetAssets(deps, updated);
+}
+
 async function forgetVersions(deps: Parts, { tenant, slug }: Deployment): Promise<void> {
   await deps.deployments
     .forgetVersions(tenant, KEPT_VERSIONS)
@@ -81,8 +84,10 @@ async function forgetVersions(deps: Parts, { tenant, slug }: Deployment): Promis
 
 /** Removes static files that no kept version has. */
 async function forgetAssets({ deployments, assets, log }: Parts, { tenant, slug, ...row }: Deployment): Promise<void> {
-  const used = [row, ...(await deployments.versions(tenant))].flatMap(({ assets: files }) => files ?? []);
-  await assets
-    .collect(tenant, used)
-    .catch((error) => log.warn({ err: error, slug }, 'old static files were not removed'));
+  try {
+    const used = [row, ...(await deployments.versions(tenant))].flatMap(({ assets: files }) => files ?? []);
+    await assets.collect(tenant, used);
+  } catch (error) {
+    log.warn({ err: error, slug }, 'old static files were not removed');
+  }
 }
