@@ -1,5 +1,6 @@
 /** Entry of the process that bundles: one message in, one message out, for as long as its parent and esbuild live. */
 
+import { flushCompileCache } from 'node:module';
 import os from 'node:os';
 import { type BundleResult, bundleSources } from './bundle-sources.ts';
 import type { Sources } from './code-input.ts';
@@ -23,6 +24,9 @@ process.on('message', ({ id, sources }: BundleRequest) => {
   );
 });
 process.on('disconnect', () => process.exit());
+
+// It is killed in the end, and all code is loaded by now.
+flushCompileCache();
 
 function answer(message: BundleAnswer): void {
   process.send?.(message);
