@@ -1,6 +1,6 @@
 /**
- * drizzle-orm and its libSQL client, as CommonJS. It is the same code, but Node links the two hundred files of their ESM
- * form one by one: 430 ms of a start instead of 70.
+ * drizzle-orm and its libSQL client, as CommonJS where they are not packed. It is the same code, but Node links the two
+ * hundred files of their ESM form one by one: 430 ms of a start instead of 70, and 15 packed.
  */
 import { createRequire } from 'node:module';
 

@@ -1,5 +1,5 @@
 /**
- * Lets the host load the packages of payments as the few files that the launcher made of them
+ * Lets the host load packages of many modules as the few files that the launcher made of them
  * (scripts/pack-packages.mjs) instead of from node_modules. Where there are none, it loads as everywhere else.
  */
 import { readFileSync } from 'node:fs';

@@ -29,11 +29,13 @@ afterAll(() => rmSync(project, { recursive: true }));
 it('is all that the host imports of these packages, and nothing else', () => {
   const packages = new Set(Object.keys(index).map((name) => name.split('/', name.startsWith('@') ? 2 : 1).join('/')));
   const imported = readdirSync(path.join(ROOT, 'host'), { recursive: true, encoding: 'utf8' })
-    .filter((file) => file.endsWith('.ts'))
+    .filter((file) => /\.c?ts$|\.cjs$/.test(file) && !file.includes('/templates/'))
     .flatMap((file) => {
       const text = readFileSync(path.join(ROOT, 'host', file), 'utf8');
       // Types are not loaded.
-      return [...text.matchAll(/(?:^(?:import|export) (?!type )[^;]*? from |\bimport\()'([^'.][^']*)'/gm)];
+      return [
+        ...text.matchAll(/(?:^(?:import|export) (?!type )[^;]*? from |\b(?:import|require)\()['"]([^'".][^'"]*)['"]/gm),
+      ];
     })
     .map(([, name]) => name as string)
     .filter((name) => packages.has(name.split('/', name.startsWith('@') ? 2 : 1).join('/')));
@@ -48,7 +50,7 @@ it('exports what the packages export', () => {
 function exported(where: (entry: [string, string]) => string): Record<string, string[]> {
   const code = `const found = {};
 for (const [name, from] of ${JSON.stringify(Object.entries(index).map((entry) => [entry[0], where(entry)]))})
-  found[name] = Object.keys(await import(from)).sort();
+  found[name] = Object.keys(await import(from)).filter((one) => !['module.exports', '__esModule'].includes(one)).sort();
 console.log(JSON.stringify(found));`;
   const args = ['--input-type=module', '--eval', code];
   const found = JSON.parse(execFileSync(process.execPath, args, { cwd: ROOT, encoding: 'utf8' }));
