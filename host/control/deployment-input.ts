@@ -141,10 +141,9 @@ function fields(config: Config['runtime']) {
 /** Body of a deploy, as /openapi.json describes it. */
 export function deployBody(config: Config['runtime']): NonNullable<Endpoint['body']> {
   const { secretChanges: _, assets: __, preview: ___, slug, ...shape } = fields(config).shape;
-  const { schema, required } = jsonBody(z.strictObject({ slug: slug.unwrap(), ...shape }));
-  const either = [{ required: ['code'] }, { required: ['modules', 'main'] }];
+  const anyOf = [{ required: ['code'] }, { required: ['modules', 'main'] }];
   const examples = [{ slug: 'hello', code: "export default { fetch: () => new Response('hi') }" }];
-  return { schema: { ...schema, anyOf: either, examples }, required };
+  return jsonBody(z.strictObject({ slug: slug.unwrap(), ...shape }), true, { anyOf, examples });
 }
 
 /** Body of an update, as /openapi.json describes it. */

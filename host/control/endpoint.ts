@@ -41,7 +41,7 @@ export interface Endpoint<C extends BaseCall = Call> {
   summary: string;
   /** Markdown, a few sentences: what goes in, what comes out. */
   description: string;
-  body?: { schema: JsonSchema; required: boolean };
+  body?: { readonly schema: JsonSchema; readonly required: boolean };
   /** Status -> what it means. 402 and 5xx are added by the generator. */
   responses: Record<string, string>;
   handle(call: C): Promise<Response>;
@@ -53,9 +53,19 @@ export function bodyFields({ body }: Endpoint): { name: string; description: str
   return Object.entries(properties).map(([name, { description = '' }]) => ({ name, description }));
 }
 
-/** Describes a body by the schema that checks it. */
-export function jsonBody(type: z.ZodType, required = true): NonNullable<Endpoint['body']> {
-  return { schema: jsonSchema(type), required };
+/**
+ * Describes a body by the schema that checks it: once somebody reads of it, because a start has better things to do.
+ * @param more what is known of it beside that schema
+ */
+export function jsonBody(type: z.ZodType, required = true, more: JsonSchema = {}): NonNullable<Endpoint['body']> {
+  let schema: JsonSchema | undefined;
+  return {
+    get schema() {
+      schema ??= { ...jsonSchema(type), ...more };
+      return schema;
+    },
+    required,
+  };
 }
 
 export function jsonSchema(type: z.ZodType): JsonSchema {
