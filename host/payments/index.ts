@@ -44,7 +44,6 @@ import { openWallets } from './outgoing/wallets.ts';
 import { createOwnerTokens } from './owner-tokens.ts';
 import { type ChallengePage, PaymentService } from './payment-service.ts';
 import { openPaymentsKey } from './payments-key.ts';
-import { recoverQuickly } from './quick-recovery.ts';
 import { bodyDigest, queryDigest } from './request.ts';
 import { Answers } from './settlement/answers.ts';
 import { LiveCalls } from './settlement/live-calls.ts';
@@ -99,7 +98,6 @@ const MIN_PAYOUT = micro(100_000);
 
 export async function createPayments(options: PaymentsOptions): Promise<Payments> {
   const { config, network, registry, clock, log, forward } = options;
-  recoverQuickly();
   const keyFiles = options.keyFiles ?? keyFilesIn(options.dataFolder);
   const key = await openPaymentsKey(keyFiles('payments.key'));
   const { challengeKey } = key;

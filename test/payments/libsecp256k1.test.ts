@@ -4,13 +4,14 @@ import { secp256k1 } from '@noble/curves/secp256k1';
 import { recoverAddress } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { expect, test } from 'vitest';
-import { recoverQuickly } from '../../host/payments/quick-recovery.ts';
+import { useLibsecp256k1 } from '../../host/payments/libsecp256k1.ts';
 
 const INPUTS = Number(process.env.RECOVERIES ?? 300);
 
 const { Signature, ProjectivePoint, utils, CURVE, sign } = secp256k1;
 const usual = Signature.prototype.recoverPublicKey;
-recoverQuickly();
+const usualKey = ProjectivePoint.fromPrivateKey;
+useLibsecp256k1();
 const quick = Signature.prototype.recoverPublicKey;
 
 type Signed = InstanceType<typeof Signature>;
@@ -105,4 +106,27 @@ test('viem recovers by it', async () => {
     Signature.prototype.recoverPublicKey = quick;
   }
   expect(asked).toBe(1);
+});
+
+test('a private key has the point that @noble/curves finds, and what is none is refused in the same words', () => {
+  const hex = (scalar: bigint) => scalar.toString(16).padStart(64, '0');
+  const keys = [...EDGES, ...Array.from({ length: 20 }, number)].map(hex);
+  for (const key of [
+    ...keys,
+    keys[0]?.toUpperCase() ?? '',
+    hex(0n),
+    hex(CURVE.n),
+    'f'.repeat(64),
+    'ab',
+    'x'.repeat(64),
+  ]) {
+    const said = (point: () => InstanceType<typeof ProjectivePoint>) => {
+      try {
+        return point().toHex(false);
+      } catch (error) {
+        return String(error);
+      }
+    };
+    expect(said(() => ProjectivePoint.fromPrivateKey(key))).toBe(said(() => usualKey.call(ProjectivePoint, key)));
+  }
 });

@@ -9,6 +9,7 @@ import type { Clock } from '../../shared/clock.ts';
 import type { Config } from '../../shared/config.ts';
 import { usesTestMoney } from '../../shared/config.ts';
 import { Problem } from '../../shared/problem.ts';
+import { useLibsecp256k1 } from '../libsecp256k1.ts';
 import { walletChain, X402_NETWORKS } from './chains.ts';
 import { eachOnce, tempoClient, x402Client } from './clients.ts';
 import { loadNetworkKeys, type NetworkKeys } from './keys.ts';
@@ -33,6 +34,7 @@ export interface NetworkOptions {
 
 /** @throws Problem `invalid_config` for settings that cannot work, `start_failed` when the local chain does not start */
 export async function openNetwork({ config, dataFolder, keyFiles, log }: NetworkOptions): Promise<Network> {
+  useLibsecp256k1();
   const payments = config.payments;
   const keys = await loadNetworkKeys(dataFolder, keyFiles);
   if (payments.network === 'local' && payments.x402.network !== '') {
