@@ -66,6 +66,29 @@ test('messages go both ways, small and large', async () => {
   socket.terminate();
 });
 
+test('what a slow reader has not taken yet is not mixed with what others send', async () => {
+  const [slow, other] = await Promise.all([open('/chat/'), open('/chat/')]);
+  const received: Buffer[] = [];
+  const all = new Promise<void>((resolve) => {
+    slow.on('message', (data) => {
+      if (received.push(data as Buffer) === 400) resolve();
+    });
+  });
+  slow.pause();
+  for (let turn = 0; turn < 400; turn++) {
+    slow.send(Buffer.alloc(20_000, turn));
+    if (turn % 50 > 0) continue;
+    // Through the memory that the edge reads both sockets into.
+    other.send(Buffer.alloc(30_000, 255));
+    await next(other);
+  }
+  slow.resume();
+  await all;
+  for (const [turn, message] of received.entries()) expect(message.equals(Buffer.alloc(20_000, turn))).toBe(true);
+  slow.terminate();
+  other.terminate();
+});
+
 test('closing goes through with code and reason, from either side', async () => {
   const socket = await open('/chat/');
   const closed = new Promise<[number, string]>((resolve) =>

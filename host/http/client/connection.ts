@@ -7,7 +7,6 @@ import {
   type Block,
   keepable,
   LARGE_BYTES,
-  OWNED,
   type ReadBlock,
   type ReadMemory,
   takesMore,
@@ -167,31 +166,31 @@ export class UpstreamConnection implements BodyReader, BulkReader {
   #large = false;
   #bodyBytes = 0;
 
-  /** @param upgrade the socket may be handed over, and is read as a stream then */
+  /** @param upgrade the socket may be handed over */
   constructor(pool: ConnectionOwner, upgrade: boolean) {
     this.#pool = pool;
     this.#reusable = !upgrade;
     this.#heads = incoming(pool.options.maxHeadBytes);
     const path = pool.options.socketPath;
-    if (upgrade) {
-      this.socket = new UpstreamSocket();
-      this.socket.on('data', (bytes) => this.#receive(bytes, OWNED));
-    } else {
-      const { common } = pool.options.memory;
-      this.socket = new UpstreamSocket({
-        onread: {
-          buffer: () => this.#block?.bytes ?? common,
-          callback: (length, bytes) => {
-            const block = this.#block ?? keepable(pool.options.memory, length);
-            const whole = block?.bytes ?? (bytes as Buffer);
-            this.#receive(length === whole.length ? whole : whole.subarray(0, length), block);
-            block?.release();
-            this.#block = this.#large && this.#handler ? pool.options.memory.blocks.take() : undefined;
+    const { common } = pool.options.memory;
+    this.socket = new UpstreamSocket({
+      onread: {
+        buffer: () => this.#block?.bytes ?? common,
+        callback: (length, bytes) => {
+          if (this.#upgraded) {
+            // A tunnel listens as to any stream; it keeps what it cannot write at once.
+            this.socket.emit('data', Buffer.from((bytes as Buffer).subarray(0, length)));
             return true;
-          },
+          }
+          const block = this.#block ?? keepable(pool.options.memory, length);
+          const whole = block?.bytes ?? (bytes as Buffer);
+          this.#receive(length === whole.length ? whole : whole.subarray(0, length), block);
+          block?.release();
+          this.#block = this.#large && this.#handler ? pool.options.memory.blocks.take() : undefined;
+          return true;
         },
-      });
-    }
+      },
+    });
     this.socket.connect({ path });
     this.socket.on('connect', () => {
       this.#connected = true;
