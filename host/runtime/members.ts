@@ -14,6 +14,8 @@ export class Members {
   readonly #cluster: ObjectsCluster;
   readonly #log: Logger;
   readonly #members = new Map<string, ClusterMember>();
+  /** What is written of instances that are gone. */
+  readonly #endings = new Set<Promise<void>>();
   /** A node that was killed and is started again gives no address anew whose lease still holds. */
   readonly #first = randomInt(65_536);
 
@@ -46,13 +48,20 @@ export class Members {
     void sandbox.process.exited.then(() => {
       if (this.#members.get(key) === member) this.#members.delete(key);
       // Nobody has to wait for the end of its lease: it is known to be gone.
-      this.#cluster.bucket
+      const ending = this.#cluster.bucket
         .ended(tenant, member.config.advertise)
         .catch((error: Error) =>
           this.#log.warn({ err: error, tenant }, 'the lease of an instance with objects ends by itself'),
-        );
+        )
+        .finally(() => this.#endings.delete(ending));
+      this.#endings.add(ending);
     });
     return member;
+  }
+
+  /** Resolves when the leases of all instances that are gone have ended. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#endings);
   }
 
   /** Takes a connection of another node's that is meant for an instance of this one. */

@@ -228,6 +228,7 @@ class Node implements Runtime {
     this.#alarms.close();
     await Promise.all([...this.#runners.values()].map((runner) => runner.stop('shutdown', 'The host is stopping.', 0)));
     await this.#standby.close();
+    await this.members?.settled();
     this.#dependencies.cluster?.bucket.close();
     rmSync(path.join(this.#dependencies.runFolder, CELLS), { recursive: true, force: true });
   }

@@ -95,8 +95,10 @@ export async function startServices<T>(root: Service<T>, givens: readonly Given[
 
   async function stop(): Promise<void> {
     for (const one of started.splice(0)) {
+      const startedAt = performance.now();
       try {
         await one.stop();
+        log.debug({ service: one.name, ms: Math.round(performance.now() - startedAt) }, 'stopped');
       } catch (error) {
         log.error({ err: error, service: one.name }, 'a service did not stop cleanly');
       }

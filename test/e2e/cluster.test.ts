@@ -1,6 +1,7 @@
 /** Two nodes of one host over a real PostgreSQL: what one is told, the other has; money moves once; one dies, the other serves. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { postgresClient } from '../../host/registry/postgres/client.ts';
+import { commandOf, processTree } from '../bench/processes.ts';
 import {
   account,
   deploy,
@@ -225,6 +226,24 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     await a.operator('POST', '/cluster/a/resume');
     await until(async () => (await isServing(a)) === 200);
     expect((await a.operator('POST', '/cluster/nobody/drain')).status).toBe(404);
+  });
+
+  it('a change does not wait for a node that is told to stop and whose instances take their time', async () => {
+    expect(await text(b, '/first/')).toBe('without b Grace');
+    const workerds = processTree([b.pid]).filter((pid) => commandOf(pid).includes('workerd serve'));
+    expect(workerds.length).toBeGreaterThan(0);
+    for (const pid of workerds) process.kill(pid, 'SIGSTOP');
+    let isGone = false;
+    const stopping = b.stop().then(() => {
+      isGone = true;
+    });
+    await until(async () => !(await fetch(`${b.url}/healthz`).catch(() => undefined)));
+    await update(a, 'first', { code: HELLO('while b ends ') });
+    expect(isGone).toBe(false);
+    await stopping;
+    b = await b.restart();
+    cluster.nodes.push(b);
+    expect(await text(b, '/first/')).toBe('while b ends Grace');
   });
 
   it.skipIf(!available('haproxy'))(

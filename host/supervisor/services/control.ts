@@ -356,7 +356,8 @@ export const operatorApi = service({
 /** Continues payments that a crash interrupted, by the endpoints that they were for; then sends what is due. */
 const paymentsWork = service({
   name: 'payments work',
-  needs: { payments, endpoints },
+  // Work under leases ends before a node gives them back.
+  needs: { payments, endpoints, nodes },
   async start({ payments }) {
     await payments.start();
     return payments;

@@ -55,9 +55,9 @@ export const nodes = service({
     updates,
     moveClock,
     log,
-  }): Promise<NodeView & { stop(): void }> {
+  }): Promise<NodeView & { stop(): Promise<void> }> {
     const { cluster, registry, deployments, domains, blocks } = stores;
-    if (!cluster) return { fault: () => undefined, stop: () => undefined };
+    if (!cluster) return { fault: () => undefined, stop: async () => undefined };
     const { leases, changes } = registry;
     const others = new OtherNodes({
       ...{ deployments, domains, clock, routes, runtime, log },
@@ -112,7 +112,11 @@ export const nodes = service({
         if (draining) return 'draining: other nodes serve';
         return serves && cluster.leases.livesUntil() !== undefined ? undefined : 'no connection to the other nodes';
       },
-      stop: () => clearInterval(timer),
+      // Nothing is served, sent or changed here any more, but instances may take seconds to end: nobody waits for that.
+      async stop() {
+        clearInterval(timer);
+        await cluster.leases.end().catch((err) => log.warn({ err }, 'the leases of this node end by themselves'));
+      },
     };
   },
   stop: (nodes) => nodes.stop(),
