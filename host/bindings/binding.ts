@@ -25,8 +25,11 @@ export interface Binding {
   limits?(config: Config): Record<string, number>;
   /** Whether these settings lead to the deployment itself: nothing serves them. */
   within?(settings: Readonly<Record<string, unknown>>): boolean;
-  /** On several nodes it is an object of the deployment's own workerd, and nothing else serves it. */
-  objectOfNodes?: true;
+  /**
+   * Set where it is, on several nodes, an object of the deployment's own workerd. This serves it to previews, which have
+   * none of those objects.
+   */
+  serverForPreviews?(): Promise<MakeBindingServer>;
   /** What its settings lead to, where that is not a store named by `id`: equal ones share a socket. */
   idOf?(settings: Readonly<Record<string, unknown>>): string;
   /** The handler does not find it in env: the host uses it. */

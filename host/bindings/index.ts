@@ -111,13 +111,16 @@ function allBindings(set: BindingSet): Bound[] {
   });
 }
 
-/** Those that something serves, without those that lead to the same store as another. */
-export function distinctServices(bound: Iterable<Bound>, isClustered: boolean): Bound[] {
+/**
+ * Those that something serves, without those that lead to the same store as another.
+ * @param isMember without those that are objects of the instance, as it is a member of its tenant's cluster
+ */
+export function distinctServices(bound: Iterable<Bound>, isMember = false): Bound[] {
   const served = [...bound].filter(
-    ({ binding: { store, server, connectionSecret, within, isServed, objectOfNodes }, settings }) =>
+    ({ binding: { store, server, connectionSecret, within, isServed, serverForPreviews }, settings }) =>
       (store || server || connectionSecret) &&
       !within?.(settings) &&
-      !(isClustered && objectOfNodes) &&
+      !(isMember && serverForPreviews) &&
       (isServed?.(settings) ?? true),
   );
   return [...new Map(served.map((one) => [one.service, one])).values()];
@@ -152,9 +155,9 @@ export function bindingLimits(config: Config): Record<string, number> {
 /** The servers of all bindings that have one, by key. */
 export async function openBindingServers(host: ServerHost): Promise<BindingServers> {
   const servers = new Map<string, BindingServer>();
-  for (const { key, server, objectOfNodes } of BINDINGS) {
-    if (host.isClustered && objectOfNodes) continue;
-    const made = (await server?.())?.(host);
+  for (const { key, server, serverForPreviews } of BINDINGS) {
+    const serving = (host.isClustered ? serverForPreviews : undefined) ?? server;
+    const made = (await serving?.())?.(host);
     if (made) servers.set(key, made);
   }
   return servers;

@@ -42,6 +42,8 @@ export interface ServerHost {
 export interface BindingPlace {
   tenant: TenantId;
   slug: string;
+  /** What it is called in env, or one of the bindings that lead to the same. */
+  name: string;
   /** Id of the store that it leads to. */
   store: string;
   /** As the binding's schema has checked them. */

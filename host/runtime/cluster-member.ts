@@ -55,8 +55,6 @@ export interface MemberConfig {
   advertise: string;
   /** Databases of D1: source of the worker that keeps them, and what each may grow to. */
   databases: { source: string; mostBytes: number; points: { mostBytes: number; days: number } };
-  /** All but databases are in memory. */
-  isPreview: boolean;
 }
 
 /** What of a deployment an instance has in the cluster. */
@@ -66,7 +64,6 @@ export interface MemberPart {
   databaseBytes: number;
   /** What data points may take, and how long they are kept. */
   points: { mostBytes: number; days: number };
-  isPreview: boolean;
 }
 
 export const PEERS_SOCKET = 'peers.sock';
@@ -102,7 +99,7 @@ export class ClusterMember {
     cluster: ObjectsCluster,
     tenant: TenantId,
     number: number,
-    { quotaBytes, databaseBytes, points, isPreview }: MemberPart,
+    { quotaBytes, databaseBytes, points }: MemberPart,
     { process, listenFolder }: Pick<PrewarmedSandbox, 'process' | 'listenFolder'>,
   ): Promise<ClusterMember> {
     const id = { tenant, node: cluster.node, member: (number % MOST_MEMBERS) + 1 };
@@ -115,7 +112,6 @@ export class ClusterMember {
       listen: `${LOOPBACK}:${OWN_PORT}`,
       advertise: `${addressOf(id)}:${OUTSIDE_PORT}`,
       databases: { source: await objectProgram(), mostBytes: databaseBytes, points },
-      isPreview,
     };
     const server = await listenInside(process, OUTSIDE_PORT);
     const member = new ClusterMember(id, config, path.join(listenFolder, PEERS_SOCKET), server);

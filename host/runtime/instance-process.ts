@@ -80,7 +80,7 @@ export class InstanceProcess {
   readonly #bornAt = performance.now();
   /** Resolves when the process is gone and the folder of its sockets removed. */
   readonly ended: Promise<InstanceExit>;
-  readonly #systemSocket: string;
+  readonly systemSocket: string;
   readonly #process: ConfinedProcess;
   readonly #cgroup: Cgroup | undefined;
   readonly #member: ClusterMember | undefined;
@@ -101,7 +101,7 @@ export class InstanceProcess {
     this.away = options.away === true;
     this.socket = path.join(folder, 'http.sock');
     this.startedAt = Date.now();
-    this.#systemSocket = path.join(folder, 'system.sock');
+    this.systemSocket = path.join(folder, 'system.sock');
     this.#listenFolder = folder;
     this.#process = process;
     this.#cgroup = options.prewarmed.cgroup;
@@ -177,17 +177,17 @@ export class InstanceProcess {
 
   /** Whether the event loop turned within the time. */
   ping(timeoutMs: number): Promise<boolean> {
-    return ping(this.#systemSocket, timeoutMs);
+    return ping(this.systemSocket, timeoutMs);
   }
 
   /** Calls the tenant's `scheduled()`. @throws Error when the process ends before it answered */
   scheduled(cron: string, scheduledTimeMs: number): Promise<ScheduledAnswer> {
-    return this.occupy(askScheduled(this.#systemSocket, cron, scheduledTimeMs));
+    return this.occupy(askScheduled(this.systemSocket, cron, scheduledTimeMs));
   }
 
   /** Calls the tenant's `tail()`. @throws Error when the process ends before it answered, or after half a minute */
   tail(from: string, events: Buffer): Promise<ScheduledAnswer> {
-    return this.occupy(askTail(this.#systemSocket, from, events));
+    return this.occupy(askTail(this.systemSocket, from, events));
   }
 
   /** It has something to do that no edge knows of, until this settles. */
@@ -216,7 +216,7 @@ export class InstanceProcess {
 
   /** @throws Error when the process ends before it answered */
   callQueue(binding: string, call: QueueCall): Promise<QueueAnswer> {
-    return callQueue(this.#systemSocket, binding, call);
+    return callQueue(this.systemSocket, binding, call);
   }
 
   /** Resolves when nothing runs that it was occupied with, `scheduled()` too. */

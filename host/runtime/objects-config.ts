@@ -79,13 +79,12 @@ export function writeObjects(
     target.setUniqueKey(id);
     target.setEnableSql(sql);
   }
-  const inMemory = disk === undefined || member?.isPreview === true;
   const keep = (worker: Worker): void => {
-    if (inMemory) worker.getDurableObjectStorage().setInMemory();
+    if (disk === undefined) worker.getDurableObjectStorage().setInMemory();
     else worker.getDurableObjectStorage().setLocalDisk(DISK_SERVICE);
   };
   if (objects.classes.length > 0 || objects.workflows.length > 0) keep(main);
-  if (objects.queues) keep(writeQueues(next(), objects, member !== undefined && !inMemory));
+  if (objects.queues) keep(writeQueues(next(), objects, member !== undefined));
   if (objects.workflows.length > 0) keep(writeWorkflows(next(), main, objects));
   if (objects.databases > 0 && member)
     writeDatabases(next(), member.databases).getDurableObjectStorage().setLocalDisk(DISK_SERVICE);

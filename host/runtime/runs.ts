@@ -30,6 +30,7 @@ export class Runs {
     const instance = await this.#activity.run(this.#acquire);
     return {
       entrySocket: (entrypoint) => instance.entrySocket(entrypoint),
+      systemSocket: instance.systemSocket,
       leaving: instance.leaving,
       during: (work) => this.#activity.run(() => instance.occupy(work())),
     };

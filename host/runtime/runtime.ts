@@ -3,7 +3,7 @@ import { mkdirSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { ObjectAlarms } from '../bindings/durable-objects/alarms.ts';
-import { objectsFolder } from '../bindings/durable-objects/folder.ts';
+import { objectsFolder, removePassed } from '../bindings/durable-objects/folder.ts';
 import type { QueueAnswer, QueueCall } from '../bindings/queues/call.ts';
 import type { Visit } from '../bindings/services/directory.ts';
 import { endLeftovers } from '../sandbox/leftovers.ts';
@@ -202,6 +202,9 @@ class Node implements Runtime {
       if (this.status(slug).state === 'cold')
         this.#alarms.look({ slug, tenant, folder: objectsFolder(tenantsFolder, tenant) });
     }
+    void removePassed(tenantsFolder, deployments).catch((err) =>
+      this.#dependencies.log.warn({ err }, 'copies of objects stay'),
+    );
   }
 
   async #wake(slug: string): Promise<void> {
@@ -289,7 +292,8 @@ class Node implements Runtime {
         dependencies: this.#dependencies,
         standby: this.#standby,
         cgroups: this.#cgroups,
-        members: this.members,
+        // What a preview keeps is its own, as on one box.
+        members: ofInstanceKey(key).preview === undefined ? this.members : undefined,
         nextGeneration: () => ++this.#generation,
         admit: () => this.#admit(),
         onObjectsAtRest: (objects) => this.#alarms.look(objects),

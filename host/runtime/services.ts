@@ -76,8 +76,7 @@ export class Services {
   async open(spec: InstanceSpec): Promise<void> {
     this.#spec = spec;
     this.#caches ||= usesCaches(spec.bundle);
-    const isClustered = this.#options.dependencies.cluster !== undefined;
-    for (const bound of distinctServices(boundBindings(spec.bindings), isClustered)) {
+    for (const bound of distinctServices(boundBindings(spec.bindings))) {
       this.#prepare(bound);
       this.#bound.set(bound.service, bound);
     }
@@ -222,6 +221,7 @@ export class Services {
     const served = server.serve({
       tenant: spec.tenant,
       slug: spec.slug,
+      name,
       store: id,
       settings,
       service,

@@ -26,7 +26,7 @@ export interface SlugObjectsOptions {
   preview: string | undefined;
   tenantsFolder: string;
   storeQuotas: StorageQuotas;
-  /** They are the cluster's: what is on the disk are copies, for each instance its own. */
+  /** They are the cluster's: what is on the disk are copies, for each instance its own. Those of a preview never are. */
   clustered: boolean;
   /** They cannot be reached. */
   away(): boolean;
@@ -90,7 +90,7 @@ export class SlugObjects {
     if (!classes || this.#options.away()) return undefined;
     const { clustered, preview, tenantsFolder } = this.#options;
     if (clustered || preview !== undefined) {
-      await removePassed(tenantsFolder, spec.tenant);
+      await removePassed(tenantsFolder, [spec]);
       const folder = passingFolder(tenantsFolder, spec.tenant, generation);
       return await this.#openDisk(spec, classes, uid, folder);
     }
@@ -107,7 +107,6 @@ export class SlugObjects {
       quotaBytes: this.#quota(bindings, limits, BUCKET_SHARE),
       databaseBytes: Math.floor(this.#limit('sqlBytes', limits) / Math.max(1, ofD1)),
       points: { mostBytes: this.#limit('analyticsBytes', limits), days: this.#options.storeQuotas.analyticsDays ?? 0 },
-      isPreview: this.#options.preview !== undefined,
     };
   }
 
@@ -133,11 +132,8 @@ export class SlugObjects {
     onAtRest({ slug, tenant, folder: objectsFolder(tenantsFolder, tenant) });
   }
 
-  /** In a cluster, all but databases of a preview are in its memory: what is on the disk there is shared. */
   #kept(bindings: InstanceSpec['bindings']): Objects | undefined {
-    const { preview, clustered } = this.#options;
-    const found = objectsOf(bindings, clustered);
-    return preview === undefined || !clustered || (found?.databases ?? 0) > 0 ? found : undefined;
+    return objectsOf(bindings, this.#options.clustered);
   }
 
   /** Bytes of all objects together, databases among them, which have limits of their own. @param share for those */

@@ -3,6 +3,8 @@
  * loop turns), runs the tenant's `scheduled()`, and shows owners their data through the tenant's own bindings. It is reachable on system.sock alone, never from the tenant.
  */
 
+import { DATABASE_PATH } from '../bindings/d1/binding.ts';
+
 /** Fixed: the worker is ours, and its behaviour must not follow the tenant's date. */
 export const SYSTEM_COMPATIBILITY_DATE = '2026-01-01';
 
@@ -114,6 +116,10 @@ export default {
     if (pathname.startsWith('${QUEUE_PATH}')) {
       const [, , name, operation] = pathname.split('/');
       return env['control_queues_' + name].fetch('http://queue/' + operation, request);
+    }
+    if (pathname.startsWith('${DATABASE_PATH}')) {
+      const [, , key, name, operation] = pathname.split('/');
+      return env['control_' + key + '_' + name].fetch('http://database/' + operation + url.search, request);
     }
     if (pathname === '${PING_PATH}') return new Response('pong');
     const isTail = pathname === '${TAIL_PATH}';

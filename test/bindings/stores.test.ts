@@ -31,7 +31,7 @@ it('an id finds the store where the name changes', () => {
 it('two names of one store share its service', () => {
   const all = boundBindings(bindingSet({ kv: { A: { id: 'x' }, B: { id: 'x' }, C: {} } }));
   expect(all[0]?.service).toBe(all[1]?.service);
-  expect(distinctServices(all, false).map(({ id }) => id)).toEqual(['x', 'C']);
+  expect(distinctServices(all).map(({ id }) => id)).toEqual(['x', 'C']);
 });
 
 it('stores of a kind are told apart from those of another whose name begins alike', () => {

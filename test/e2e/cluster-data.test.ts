@@ -3,7 +3,9 @@
  * also when the one is killed. Objects are at one of them at a time.
  */
 import { createHash } from 'node:crypto';
+import { readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type CertifiedKey, certifyNode } from '../../host/peers/authority.ts';
 import { PeerLinks } from '../../host/peers/links.ts';
@@ -58,6 +60,30 @@ const QUEUE = `export default {
   async queue(batch, env) {
     for (const { body } of batch.messages) await env.STORE.put('got-' + body + '-' + crypto.randomUUID(), 'x');
   },
+};`;
+/** Each part notes what it did in an object, and the handler in the database. */
+const WORK = (name: string) => `import { DurableObject, WorkflowEntrypoint } from 'cloudflare:workers';
+export class Book extends DurableObject {
+  constructor(ctx, env) { super(ctx, env); ctx.storage.sql.exec('CREATE TABLE IF NOT EXISTS notes (text TEXT)'); }
+  note(text) { this.ctx.storage.sql.exec('INSERT INTO notes VALUES (?)', text + ' by ${name}'); }
+  read() { return this.ctx.storage.sql.exec('SELECT text FROM notes ORDER BY text').toArray().map(({ text }) => text); }
+}
+export class Flow extends WorkflowEntrypoint {
+  async run(event, step) { await step.do('note', () => this.env.BOOKS.getByName('book').note('flow')); }
+}
+export default {
+  async fetch(request, env) {
+    const book = env.BOOKS.getByName('book');
+    await env.DB.exec('CREATE TABLE IF NOT EXISTS notes (text TEXT)');
+    if (new URL(request.url).pathname.endsWith('/begin')) {
+      await book.note('begun');
+      await env.DB.prepare('INSERT INTO notes VALUES (?)').bind('${name}').run();
+      await env.JOBS.send('job');
+      await env.FLOWS.create({ id: 'flow' });
+    }
+    return Response.json({ own: await book.read(), shared: (await env.DB.prepare('SELECT text FROM notes').raw()).flat() });
+  },
+  async queue(batch, env) { await env.BOOKS.getByName('book').note('queue'); },
 };`;
 /** Notes of two databases. */
 const SQL = (name: string) => `export default {
@@ -216,6 +242,45 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     expect(await notes(a, 'note=c', `${preview.id}--sql`)).toEqual(['preview', 'a', 'b', 'c']);
     expect(await notes(b)).toEqual(['live', 'a', 'b', 'c']);
     expect(await run('DB', 'SELECT count(*) AS n FROM notes')).toEqual([{ n: 3 }]);
+  });
+
+  it('objects, queues and workflows of a preview work, are its own, and end with it; its databases are the live ones', async () => {
+    const bindings = {
+      d1: true,
+      durableObjects: { BOOKS: { class: 'Book' } },
+      queues: { JOBS: { queue: 'jobs', consumer: { maxBatchTimeout: 0 } } },
+      workflows: { FLOWS: { class: 'Flow', name: 'flow' } },
+    };
+    await deploy(pay, cluster.url, { slug: 'work', code: WORK('live'), bindings });
+    const all = (name: string) => ['begun', 'flow', 'queue'].map((what) => `${what} by ${name}`);
+    const read = async (host: TestHost, path: string): Promise<{ own: string[]; shared: string[] }> =>
+      JSON.parse(await call(host, path));
+    await call(a, '/work/begin');
+    await until(async () => (await read(b, '/work/')).own.length === 3);
+    const answer = await prove(`${cluster.url}/_admin/code/work`, jsonPut({ code: WORK('preview'), preview: true }));
+    const { preview } = (await answer.json()) as { preview: { id: string } };
+    const at = `/${preview.id}--work`;
+    // Each node has one of its own.
+    for (const host of [b, a]) {
+      expect((await until(() => read(host, `${at}/`).catch(() => undefined))).own).toEqual([]);
+      await call(host, `${at}/begin`);
+      await until(async () => (await read(host, `${at}/`)).own.length === 3);
+      expect((await read(host, `${at}/`)).own).toEqual(all('preview'));
+    }
+    const shared = ['live', 'preview', 'preview'];
+    for (const host of [a, b]) expect(await read(host, '/work/')).toEqual({ own: all('live'), shared });
+    expect((await read(a, `${at}/`)).shared).toEqual(shared);
+    // One of the live instance, and one of the preview.
+    const [work] = await rows(`SELECT tenant FROM deployments WHERE slug = 'work'`);
+    const folder = path.join(a.data, 'tenants', String(work?.tenant), 'objectCopies');
+    const instances = () => readdirSync(folder).flatMap((run) => readdirSync(path.join(folder, run))).length;
+    expect(instances()).toBe(2);
+    const ended = await prove(`${cluster.url}/_admin/code/work`, jsonPut({ vars: { A: 'b' } }));
+    expect(ended.status, await ended.text()).toBe(200);
+    await until(() => instances() === 1);
+    expect(await read(b, '/work/')).toEqual({ own: all('live'), shared });
+    for (const host of [a, b])
+      await until(async () => (await read(host, `${at}/`).catch(() => undefined))?.own.length === 0);
   });
 
   it('an object is one, whichever node is called, and outlives the node that has it', async () => {

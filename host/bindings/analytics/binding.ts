@@ -38,7 +38,8 @@ export const analytics: Binding = {
   limits: ({ storage }) => ({ analyticsBytes: storage.analyticsBytes }),
   // All datasets of a deployment are in one database.
   idOf: () => DEFAULT_STORE,
-  objectOfNodes: true,
+  // A message that is not taken is told to the handler's log.
+  serverForPreviews: async () => (await import('../d1/live-database.ts')).liveDatabases('analytics', 503),
   server: async () => (await import('./server.ts')).analyticsServer,
   data: { folder: FOLDER, copy: async () => (await import('../d1/copy.ts')).copySql },
   workerd: {

@@ -22,10 +22,12 @@ export function passingFolder(tenantsFolder: string, tenant: string, generation:
 }
 
 /** Removes what instances of a host that was killed left. */
-export async function removePassed(tenantsFolder: string, tenant: string): Promise<void> {
-  const folder = passing(tenantsFolder, tenant);
-  for (const run of await readdir(folder).catch(() => []))
-    if (run !== THIS_RUN) await rm(path.join(folder, run), { recursive: true, force: true });
+export async function removePassed(tenantsFolder: string, of: readonly { tenant: string }[]): Promise<void> {
+  for (const { tenant } of of) {
+    const folder = passing(tenantsFolder, tenant);
+    for (const run of await readdir(folder).catch(() => []))
+      if (run !== THIS_RUN) await rm(path.join(folder, run), { recursive: true, force: true });
+  }
 }
 
 const passing = (tenantsFolder: string, tenant: string) => path.join(tenantsFolder, tenant, 'objectCopies');

@@ -6,6 +6,8 @@ import type { Called } from './access.ts';
 export interface Visit {
   /** Path of the socket of one of its entrypoints; undefined where the code that runs has none of that name. */
   entrySocket(entrypoint: string | undefined): string | undefined;
+  /** Of the host's own worker in it (runtime/system-worker.ts). */
+  systemSocket: string;
   /** Aborted when it is about to end: what begins now should go to the next one. */
   leaving: AbortSignal;
   during<Result>(work: () => Promise<Result>): Promise<Result>;

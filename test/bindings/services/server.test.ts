@@ -40,7 +40,7 @@ beforeEach(async () => {
     visit: async () => {
       await visit();
       const leaving = new AbortController().signal;
-      return { entrySocket: () => place('callee'), leaving, during: (work) => work() };
+      return { entrySocket: () => place('callee'), systemSocket: place('system'), leaving, during: (work) => work() };
     },
     count: () => undefined,
     refused: (_caller, detail) => void told.push(detail),
