@@ -182,7 +182,7 @@ export class RegistryLeases implements Leases {
     return [...this.#kept.keys()].filter((name) => name !== this.nodeLease);
   }
 
-  /** Gives back everything, for others to take at once: they wait for this node no longer. It takes nothing any more. */
+  /** Gives back everything, for others to take at once. */
   async end(): Promise<void> {
     this.#ended = true;
     for (const name of [...this.#held.keys()]) this.#lose(name);
@@ -204,7 +204,7 @@ export class RegistryLeases implements Leases {
 
   #hold(name: string): Promise<Held | undefined> {
     return this.#turns.run(name, async () => {
-      if (this.#ended || (this.#leaving && this.#left().includes(name))) return undefined;
+      if (this.#leaving && this.#left().includes(name)) return undefined;
       const held = this.#valid(name) ?? (await this.#take(name));
       if (!held || held.isReady) return held;
       try {
@@ -222,7 +222,7 @@ export class RegistryLeases implements Leases {
   /** @returns undefined where it is another's */
   #take(name: string, passed?: Passed): Promise<Held | undefined> {
     return unfenced(async () => {
-      if (this.#ended) throw new Error('this node has given back its leases');
+      if (this.#ended) throw new Error('the registry is closed');
       const { rows } = await this.#client.execute(
         `SELECT holder, epoch, note, valid_until > ${NOW} AS valid, ${NOW} - valid_until AS age FROM leases WHERE name = ?`,
         [name],
