@@ -20,11 +20,15 @@ const LOOK_MS = 250;
 /** A living node that fails to do what it heard is not waited for any longer than this, ms. */
 const LONGEST_WAIT_MS = 30_000;
 
+/** Beside the topics. */
+export const OVER = 'over';
+
 export class HeardChanges implements Changes {
   readonly #listeners = new Map<string, (() => unknown)[]>();
   /** How far all listeners of a topic are. */
   readonly #numbers = new Map<string, number>();
   readonly #waiting = new Set<() => void>();
+  #isOver = false;
   readonly #lagging: (topics: string[]) => Promise<boolean>;
 
   /** @param lagging whether another living node is not as far as the registry is */
@@ -32,9 +36,14 @@ export class HeardChanges implements Changes {
     this.#lagging = lagging;
   }
 
-  /** How far this node is, by topic. */
+  /** How far this node is, by topic; and whether anybody has to wait for it. */
   get numbers(): Record<string, number> {
-    return Object.fromEntries(this.#numbers);
+    return { ...Object.fromEntries(this.#numbers), ...(this.#isOver ? { [OVER]: 1 } : {}) };
+  }
+
+  /** This node serves nothing any more, so no change waits for it. */
+  end(): void {
+    this.#isOver = true;
   }
 
   async everywhere(...topics: Topic[]): Promise<void> {

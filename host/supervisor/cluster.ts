@@ -28,6 +28,8 @@ export interface Cluster {
   nodes: Nodes;
   bucket: SharedBucket;
   leases: Pick<PostgresRegistry['leases'], 'leave' | 'livesUntil' | 'nodeLease' | 'end'>;
+  /** It serves and works no more. */
+  retire: PostgresRegistry['retire'];
 }
 
 /** What all nodes have of the bucket, beside KV and R2. */
@@ -65,7 +67,7 @@ export async function openCluster(
     return {
       registry,
       keyFiles,
-      cluster: { name, number, nodes, bucket, leases: registry.leases },
+      cluster: { name, number, nodes, bucket, leases: registry.leases, retire: registry.retire },
     };
   } catch (error) {
     await registry.end();

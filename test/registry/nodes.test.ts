@@ -44,6 +44,24 @@ describe.skipIf(!postgresPrograms())('nodes', () => {
     await expect.poll(ended, { timeout: 5_000 }).toBeGreaterThan(0);
   }
 
+  test('a node that serves no more is waited for by no change, leaves its work to others, and lives until its end', async () => {
+    const [a, b] = (await nodes(2)) as [PostgresRegistry, PostgresRegistry];
+    const at = new Deployments(a.db, a.changes);
+    b.changes.on('deployments', () => new Promise(() => undefined));
+    await b.leases.keep('work', { gained: async () => undefined, lost: () => undefined });
+    expect(await a.leases.run('work', async () => 'done')).toBeUndefined();
+    await b.retire();
+    expect(await a.leases.run('work', async () => 'done')).toBe('done');
+    expect(await b.leases.run('work', async () => 'done')).toBeUndefined();
+    await at.create(newDeployment({ slug: 'without' }), 0);
+    await a.changes.everywhere('deployments');
+    const { rows } = await a.client.execute({
+      sql: "SELECT valid_until - CAST(unixepoch('subsec') * 1000 AS BIGINT) AS left FROM leases WHERE name = ?",
+      args: [`node:${b.node}`],
+    });
+    expect(Number(rows[0]?.left)).toBeGreaterThan(0);
+  });
+
   test('who waits for all has what the slowest of them has done, and waits for none that has ended', async () => {
     const [a, b] = (await nodes(2, { leaseMs: 1_500 })) as [PostgresRegistry, PostgresRegistry];
     const at = new Deployments(a.db, a.changes);

@@ -1,7 +1,7 @@
 /** The registry on PostgreSQL, for several nodes at once. */
 import { randomBytes } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
-import { HeardChanges, NO_CHANGES } from '../changes.ts';
+import { HeardChanges, NO_CHANGES, OVER } from '../changes.ts';
 import { drizzle } from '../drizzle.ts';
 import { type Database, MIGRATIONS, migrate, type Registry, readMigrations } from '../index.ts';
 import { NOW, nodeLease, OwnLeases, RegistryLeases } from '../leases.ts';
@@ -20,6 +20,8 @@ const BEATS = 6;
 export interface PostgresRegistry extends Registry {
   readonly node: string;
   readonly leases: RegistryLeases;
+  /** This node serves and works no more: no change waits for it, and its work is left to others. Its last writes may follow. */
+  retire(): Promise<void>;
   /** As `close`, once all connections are closed. */
   end(): Promise<void>;
 }
@@ -52,6 +54,10 @@ export async function openPostgresRegistry(url: string, { leaseMs = LEASE_MS } =
     node,
     leases,
     changes,
+    async retire() {
+      changes.end();
+      await Promise.all([presence.told(), leases.leave(true)]);
+    },
     close: end,
     end,
   };
@@ -100,6 +106,7 @@ async function lagging(client: PostgresClient, node: string, topics: string[]): 
   );
   return (living?.rows ?? []).some(({ note }) => {
     const heard: Record<string, number> = note === null ? {} : JSON.parse(String(note));
+    if (heard[OVER] !== undefined) return false;
     return (changed?.rows ?? []).some(({ topic, number }) => (heard[String(topic)] ?? 0) < Number(number));
   });
 }

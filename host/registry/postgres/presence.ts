@@ -52,6 +52,11 @@ export class Presence {
     return presence;
   }
 
+  /** The others know what this node has said by now; where they cannot be told, its lease ends by itself. */
+  async told(): Promise<void> {
+    await this.#say().catch(() => undefined);
+  }
+
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);

@@ -112,10 +112,10 @@ export const nodes = service({
         if (draining) return 'draining: other nodes serve';
         return serves && cluster.leases.livesUntil() !== undefined ? undefined : 'no connection to the other nodes';
       },
-      // Nothing is served, sent or changed here any more, but instances may take seconds to end: nobody waits for that.
+      // Nothing is served, sent or changed here any more. Instances may take seconds to end, for which nobody waits.
       async stop() {
         clearInterval(timer);
-        await cluster.leases.end().catch((err) => log.warn({ err }, 'the leases of this node end by themselves'));
+        await cluster.retire();
       },
     };
   },
