@@ -56,4 +56,22 @@ describe.skipIf(!postgresPrograms())('a closed cluster', () => {
       await Promise.all([node.end(), operator.close()]);
     }
   });
+
+  test('a move that another operator gave up does not end, though the node that ran meanwhile has stopped', async () => {
+    const url = server.create('given-up');
+    const [mover, other] = [await openWithoutNodes(url), await openWithoutNodes(url)];
+    try {
+      await close(mover.client, OUT);
+      await reopen(other.client);
+      const node = await openPostgresRegistry(url, { leaseMs: LEASE_MS });
+      await node.end();
+      await expect(close(mover.client, { ...OUT, why: 'moved out', moved: {} })).rejects.toThrow(/was given up/);
+      expect(await readClosed(mover.client)).toBeUndefined();
+      await close(mover.client, OUT);
+      await close(mover.client, { ...OUT, why: 'moved out', moved: {} });
+      await expect(reopen(other.client)).rejects.toThrow(/not being moved out/);
+    } finally {
+      await Promise.all([mover.close(), other.close()]);
+    }
+  });
 });

@@ -49,6 +49,12 @@ export async function close(
   await changed(client, async (transaction) => {
     const now = await readClosed(transaction);
     if (now && now.move !== closed.move) throw new Problem('conflict', `${SAID[now.why]} Nothing was changed.`);
+    // Nodes may have run since it was given up, and paid what is still owed in the copy.
+    if (!now && closed.why === 'moved out')
+      throw new Problem(
+        'conflict',
+        'This move was given up meanwhile (turnpike cluster move-out --give-up). Nothing was changed; call move-out again to move.',
+      );
     const { rows } = await transaction.execute(
       `SELECT coalesce(nodes.name, leases.name) AS name FROM leases LEFT JOIN nodes ON leases.name = 'node:' || nodes.node
         WHERE leases.name LIKE 'node:%' AND valid_until > ${NOW}`,
