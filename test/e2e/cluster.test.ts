@@ -237,13 +237,20 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     const stopping = b.stop().then(() => {
       isGone = true;
     });
-    await until(async () => !(await fetch(`${b.url}/healthz`).catch(() => undefined)));
-    await update(a, 'first', { code: HELLO('while b ends ') });
-    expect(isGone).toBe(false);
+    await until(async () => {
+      const [node] = await rows(
+        `SELECT note FROM leases JOIN nodes ON leases.name = 'node:' || nodes.node WHERE nodes.name = 'b'`,
+      );
+      return String(node?.note).includes('"over"');
+    });
+    const suspended = await a.operator('POST', '/tenants/first/suspend', { reason: 'while b ends' });
+    expect([suspended.status, isGone]).toEqual([200, false]);
     await stopping;
     b = await b.restart();
     cluster.nodes.push(b);
-    expect(await text(b, '/first/')).toBe('while b ends Grace');
+    expect((await fetch(`${b.url}/first/`)).status).toBe(403);
+    await b.operator('POST', '/tenants/first/resume');
+    expect(await text(b, '/first/')).toBe('without b Grace');
   });
 
   it.skipIf(!available('haproxy'))(

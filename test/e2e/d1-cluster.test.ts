@@ -195,6 +195,60 @@ describe.skipIf(!postgresPrograms())('D1 of a cluster', () => {
     }
   });
 
+  test('a node that was stopped with all its processes goes on after the other has taken over: it shows nothing old, and loses nothing that it acknowledges', async () => {
+    await query(a, 'CREATE TABLE stopped (id INTEGER PRIMARY KEY, by TEXT)');
+    const add = (node: ClusterNode, by: string) => query(node, 'INSERT INTO stopped (by) VALUES (?)', [by]);
+    // Whichever node has the database by now, B has let go of it.
+    await b.order({ do: 'end', slug: SLUG });
+    await add(a, 'a');
+    const { pids } = a;
+    for (const pid of pids) process.kill(pid, 'SIGSTOP');
+    const waiting = Array.from({ length: CALLERS }, (_, at) =>
+      Promise.all([
+        query<{ n: number }>(a, 'SELECT count(*) AS n FROM stopped').then(
+          ({ results }) => results[0]?.n,
+          () => undefined,
+        ),
+        add(a, `late ${at}`).then(
+          () => `late ${at}`,
+          () => undefined,
+        ),
+      ]),
+    );
+    try {
+      await expect
+        .poll(
+          () =>
+            add(b, 'b').then(
+              () => true,
+              () => false,
+            ),
+          { timeout: TAKEN_OVER_MS, interval: 200 },
+        )
+        .toBe(true);
+    } finally {
+      // The one with the database first: nobody has told it anything.
+      for (const pid of pids.reverse()) process.kill(pid, 'SIGCONT');
+    }
+    const answers = await Promise.all(waiting);
+    const { results } = await query<{ by: string }>(b, 'SELECT by FROM stopped');
+    const there = results.map(({ by }) => by);
+    for (const [seen, late] of answers) {
+      if (seen !== undefined) expect(seen).toBeGreaterThan(1);
+      if (late !== undefined) expect(there).toContain(late);
+    }
+    await expect
+      .poll(
+        () =>
+          add(a, 'a again').then(
+            () => true,
+            () => false,
+          ),
+        { timeout: 20_000 },
+      )
+      .toBe(true);
+  });
+
   test('while the bucket is away, queries fail with an error of D1, all else is served, and nothing is lost', async () => {
     await query(a, 'CREATE TABLE IF NOT EXISTS away (id INTEGER PRIMARY KEY)');
     await query(b, 'INSERT INTO away VALUES (1)');

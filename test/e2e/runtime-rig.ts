@@ -256,6 +256,13 @@ export class RuntimeRig {
         sandbox,
         log,
         tell: () => undefined,
+        // Databases of previews on several nodes are asked for by it; no deployment here calls another.
+        services: {
+          visit: (slug) => this.runtime.visit(slug),
+          check: () => Promise.reject(new Problem('not_found', 'There is no such deployment.')),
+          count: () => undefined,
+          refused: () => undefined,
+        },
       }),
       storage: {
         open: (tenant) => this.#storage.call('open', tenant),

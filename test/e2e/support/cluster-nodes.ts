@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type CertifiedKey, certifyNode, createAuthority } from '../../../host/peers/authority.ts';
+import { processTree } from '../../bench/processes.ts';
 import { PostgresServer } from '../../registry/support/postgres-server.ts';
 import type { NodeInit, NodeOrder } from './objects-node.ts';
 
@@ -35,6 +36,11 @@ export class ClusterNode {
     child.send(init);
     const [{ answer }] = (await ready) as [{ answer: { port: number; peers: number; folder: string } }];
     return Object.assign(node, answer);
+  }
+
+  /** The node with all that runs on it. */
+  get pids(): number[] {
+    return processTree([this.#child.pid ?? 0]);
   }
 
   async order(order: NodeOrder): Promise<unknown> {
