@@ -3,7 +3,7 @@
  * loop turns), runs the tenant's `scheduled()`, and shows owners their data through the tenant's own bindings. It is reachable on system.sock alone, never from the tenant.
  */
 
-import { DATABASE_PATH } from '../bindings/d1/binding.ts';
+import { DATABASE_PATH } from '../bindings/d1/protocol.ts';
 
 /** Fixed: the worker is ours, and its behaviour must not follow the tenant's date. */
 export const SYSTEM_COMPATIBILITY_DATE = '2026-01-01';

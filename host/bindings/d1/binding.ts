@@ -7,8 +7,6 @@ import { FOLDER } from './files.ts';
 export const DATABASES_SERVICE = 'databases';
 /** Of the class whose objects they are. No class of a tenant can have this id. */
 export const DATABASES_ID = '-databases';
-/** `<kind>/<name of a binding>/<operation>` below it, at the host's worker in the live instance: a call of its protocol. */
-export const DATABASE_PATH = '/database/';
 
 export const d1: Binding = {
   key: 'd1',

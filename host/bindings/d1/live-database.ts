@@ -6,9 +6,8 @@ import http from 'node:http';
 import type { BindingPlace, MakeBindingServer, ServedBinding, ServerHost } from '../server.ts';
 import type { ServiceDirectory } from '../services/directory.ts';
 import { closeNow, endAnswer, listenAt } from '../tenant-socket.ts';
-import { DATABASE_PATH } from './binding.ts';
 import { MESSAGES } from './failure.ts';
-import { BOOKMARK_HEADER, failureText } from './protocol.ts';
+import { BOOKMARK_HEADER, DATABASE_PATH, failureText } from './protocol.ts';
 
 /** Requests to one database under way at once. */
 const MOST_REQUESTS = 128;

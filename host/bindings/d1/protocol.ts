@@ -15,6 +15,8 @@ export interface Query {
 /** `ROWS_AND_COLUMNS` for all(), first(), raw() and batch(); objects for run() and exec(). */
 export type ResultsFormat = 'rows' | 'objects';
 
+/** `<kind>/<name of a binding>/<operation>` below it, at the host's worker in the live instance: a call of its protocol. */
+export const DATABASE_PATH = '/database/';
 /** A session sends and receives its bookmark in this header. */
 export const BOOKMARK_HEADER = 'x-cf-d1-session-commit-token';
 
