@@ -41,7 +41,8 @@ export function bareAnswers(
       asPage(problemPages, { method: call.method, url: urlOf(context, `http://host${request.url}`) }, parts);
     const answer = (digest: string | undefined) => {
       try {
-        const parts = bare.answer(digest);
+        // Pages are made of the 402, and a body's digest is in its challenges.
+        const parts = bare.answer(digest, context.reissue === true && !inPages && digest === undefined);
         const { headers, body } = inPages ? page(parts) : parts;
         response.writeHead(402, { ...headers, 'content-length': Buffer.byteLength(body) });
         response.end(body);

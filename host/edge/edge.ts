@@ -28,6 +28,7 @@ import { CHALLENGE_PREFIX, hostName, RouteTable } from './route-table.ts';
 import { Certificates } from './tls/certificates.ts';
 import { Traffic } from './traffic.ts';
 import { UnfinishedBodies } from './unfinished-bodies.ts';
+import { UnpaidCalls } from './unpaid-calls.ts';
 import { WatchedRequests } from './watched-requests.ts';
 
 /** What an edge asks of control. */
@@ -113,6 +114,7 @@ export class Edge {
       maxInFlight: init.maxInFlightPerSlug ?? MAX_IN_FLIGHT,
       secureUrl: (caller, head) => this.#secureUrl(caller, head),
       control: this.#control,
+      unpaidCalls: init.challengeKey === undefined ? undefined : new UnpaidCalls(init.challengeKey),
       traffic,
       controlMaxBodyBytes: init.controlMaxBodyBytes ?? CONTROL_MAX_BODY_BYTES,
       environment: this.#environment,

@@ -25,6 +25,7 @@ import { bodyTooLarge, ProxiedRequest, type ProxyEnvironment } from './proxied-r
 import type { Resolution, RouteTable } from './route-table.ts';
 import { StartTurns } from './start-turns.ts';
 import type { Traffic } from './traffic.ts';
+import { KnownAnswer, type UnpaidCalls } from './unpaid-calls.ts';
 
 export interface FrontDoorParts {
   routes: RouteTable;
@@ -40,6 +41,8 @@ export interface FrontDoorParts {
   log: Logger;
   /** Requests of one slug that may be under way at once: no tenant takes all connections. */
   maxInFlight: number;
+  /** Undefined: control answers all of them. */
+  unpaidCalls: UnpaidCalls | undefined;
   /** Largest body of a request to control itself, bytes. */
   controlMaxBodyBytes: number;
 }
@@ -60,6 +63,8 @@ const REQUEST_ID = /^[A-Za-z0-9._-]{8,128}$/;
 const BLOCKED = 'The operator of this host has blocked the network that you call from; ask the operator.';
 export const CUT_OFF = 'This node has no connection to the others; ask another one, or try again in a second.';
 const HEALTH = '/healthz';
+/** Fields of calls that are hardly ever unpaid, and that nothing may remember. */
+const PERSONAL = /^(?:authorization|cookie|[a-z-]*payment[a-z-]*):/im;
 /** Control adds generated descriptions for tenants with prices. */
 const DESCRIPTIONS = new Set(['/openapi.json', '/.well-known/x402']);
 
@@ -176,7 +181,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
 
   #answer(key: string, proxied: ProxiedRequest, exchange: Exchange, caller: Caller, tenant: TenantResolution): void {
     const go = (file: FileAnswer | undefined) => {
-      if (file) proxied.withFile(file);
+      if (file) proxied.answerFromHere(file);
       else this.#toInstance(key, proxied, this.#instanceText(proxied, exchange, caller, tenant));
     };
     const file = this.#parts.files.answer(tenant, exchange.head);
@@ -228,6 +233,8 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       context.via = tenant.via;
       if (tenant.preview !== undefined) context.preview = tenant.preview;
     }
+    const seen = tenant && this.#seen(exchange, caller, tenant, requestId);
+    if (seen !== undefined && !(seen instanceof KnownAnswer)) context.reissue = true;
     const maxBodyBytes = tenant ? tenant.route.maxBodyBytes : controlMaxBodyBytes;
     const proxied = new ProxiedRequest(
       environment,
@@ -239,6 +246,10 @@ export class FrontDoor implements RequestHandler<RequestHead> {
     );
     if (head.framing.kind === 'length' && head.framing.length > maxBodyBytes) {
       proxied.refuse(bodyTooLarge(maxBodyBytes));
+      return;
+    }
+    if (seen instanceof KnownAnswer) {
+      proxied.answerFromHere(seen);
       return;
     }
     const text = controlHead(
@@ -253,7 +264,17 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       },
       context,
     );
-    proxied.toControl(control, text, networkOf(caller.ip));
+    proxied.toControl(control, text, networkOf(caller.ip), seen);
+  }
+
+  /** Calls without a body are known by all that they say. */
+  #seen({ head }: Exchange, { proto, host }: Caller, { route }: TenantResolution, requestId: string) {
+    const { unpaidCalls } = this.#parts;
+    if (!unpaidCalls || route.state !== 'active' || head.framing.kind !== 'none' || head.upgrade) return undefined;
+    if (PERSONAL.test(head.fields)) return undefined;
+    const call = `${head.method} ${proto} ${host} ${head.target}\n${head.fields}`;
+    // An id that a caller chose could be any text of an answer.
+    return unpaidCalls.see(call, route, requestId, requestId !== head.requestId);
   }
 
   #hasPrice({ route, tenantPath }: TenantResolution, { method, fields, framing }: Exchange['head']): boolean {

@@ -14,10 +14,10 @@ import { asProblem, Problem } from '../shared/problem.ts';
 import type { ActiveList } from './active-list.ts';
 import { type AnswerPlace, answerFields } from './answer-fields.ts';
 import type { Contention } from './contention.ts';
-import type { FileAnswer } from './files/file-answer.ts';
 import type { Instance } from './instances.ts';
 import { answerProblem } from './problem-answer.ts';
 import type { UnfinishedBodies } from './unfinished-bodies.ts';
+import type { Lesson } from './unpaid-calls.ts';
 
 /** What all requests on their way through a process share. */
 export interface ProxyEnvironment {
@@ -47,6 +47,11 @@ export interface ProxyLimits {
 
 /** Where an answer comes from. */
 type Upstream = Pick<UpstreamCall, 'write' | 'end' | 'flush' | 'pause' | 'resume' | 'destroy'>;
+
+/** An answer that is made here. */
+export interface LocalAnswer extends Upstream {
+  begin(handler: UpstreamHandler): void;
+}
 
 /** How long control may take to say why an instance died. */
 const DEATH_NOTICE_MS = 1_000;
@@ -85,6 +90,7 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
   #bodyDone: boolean;
   /** Whose body it is, where it goes to control. */
   #network: string | undefined;
+  #lesson: Lesson | undefined;
   #replay: Buffer[] | undefined;
   #retries = 0;
   #entered = false;
@@ -127,20 +133,20 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
     this.#go(instance.pool);
   }
 
-  /** Answers with a file. */
-  withFile(file: FileAnswer): void {
+  answerFromHere(answer: LocalAnswer): void {
     if (this.#over) {
-      file.destroy();
+      answer.destroy();
       return;
     }
     this.#goesOn();
-    this.#call = file;
-    file.begin(this);
+    this.#call = answer;
+    answer.begin(this);
   }
 
-  /** @param network of the caller */
-  toControl(pool: UpstreamPool, head: string, network: string): void {
+  /** @param network of the caller @param lesson follows the answer */
+  toControl(pool: UpstreamPool, head: string, network: string, lesson: Lesson | undefined): void {
     this.#head = head;
+    this.#lesson = lesson;
     this.#go(pool);
     // Most bodies came with their head.
     if (this.#over || this.#bodyDone) return;
@@ -262,6 +268,7 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
     this.#forgetBody();
     this.#head = '';
     this.status = head.status;
+    this.#lesson?.head(head);
     this.exchange.answer(
       head.status,
       head.reason || (nodeHttp.STATUS_CODES[head.status] ?? ''),
@@ -274,11 +281,13 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
   data(chunk: Buffer, block: Block | undefined): void {
     this.#goesOn();
     this.#wentOut(chunk.length);
+    this.#lesson?.data(chunk);
     if (!this.exchange.write(chunk, block)) this.#pauseAnswer();
   }
 
   end(trailers: string): void {
     this.#call = undefined;
+    this.#lesson?.end();
     this.#leave();
     this.exchange.finish(trailers);
   }

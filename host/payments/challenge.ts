@@ -4,6 +4,7 @@
  */
 import { formatUsd } from '../shared/money.ts';
 import { OWN_ANSWER, Problem, type ProblemCode } from '../shared/problem.ts';
+import { REISSUE_HEADER } from '../shared/reissue.ts';
 import type { Discovery } from './discovery.ts';
 import { EXPOSED_HEADERS, METHODS } from './methods/index.ts';
 import type { Announce } from './methods/method.ts';
@@ -21,6 +22,8 @@ export interface ChallengeContext {
   discovery?: Discovery | undefined;
   /** Whether a handler's own challenge also offers x402 v1, whose clients do not send the challenge back. */
   version1?: boolean | undefined;
+  /** Whether an edge is to be told how it writes the same 402 again. */
+  reissue?: boolean | undefined;
 }
 
 /** What one set of terms looks like on the wire, but for the parts that change with every call. */
@@ -96,6 +99,8 @@ export class Challenger {
     for (const { headers: own } of announced)
       for (const [name, value] of Object.entries(own))
         headers[name] = headers[name] === undefined ? value : `${headers[name]}, ${value}`;
+    const reissue = context.reissue ? announced.find(({ reissue }) => reissue)?.reissue?.() : undefined;
+    if (reissue) headers[REISSUE_HEADER] = Buffer.from(JSON.stringify(reissue)).toString('base64url');
     const document = (problem ?? prepared.unpaid).toDocument(context.requestId);
     const body = JSON.stringify({
       ...document,

@@ -139,8 +139,11 @@ export interface BareCall {
 export interface Bare402 {
   /** As that of the route. */
   page: string | undefined;
-  /** @param digest `Content-Digest` (RFC 9530) of the call's body, to which the challenges are bound; undefined without one */
-  answer(digest: string | undefined): { headers: Record<string, string>; body: string };
+  /**
+   * @param digest `Content-Digest` (RFC 9530) of the call's body, to which the challenges are bound; undefined without one
+   * @param reissue whether to say how the same 402 is written again
+   */
+  answer(digest: string | undefined, reissue?: boolean): { headers: Record<string, string>; body: string };
 }
 
 /** One way to pay as discovery prints it. */

@@ -72,6 +72,8 @@ export interface EdgeInit {
   trustedProxies: string[];
   /** Tells calls of this host's own tenants from others (host/shared/own-caller.ts); undefined: there are none. */
   ownCallerKey?: string;
+  /** HMAC key of the host's challenges: with it edges write 402s again that control made (host/shared/reissue.ts). */
+  challengeKey?: string;
   maxHeaderBytes: number;
   /** As `EdgeMethods.serveUntil` says it; undefined: always. */
   serveUntil?: number;
@@ -126,6 +128,8 @@ export interface EdgeContext {
   via?: 'path' | 'subdomain' | 'domain';
   /** Id of the version that is asked, where that is not the one that is live. */
   preview?: string;
+  /** The same call comes often: an unpaid 402 should say how it may be written again. */
+  reissue?: boolean;
 }
 
 export interface EdgeMethods {

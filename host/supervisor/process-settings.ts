@@ -21,11 +21,13 @@ export function edgeInit(
   tls: EdgeTls,
   clockOffsetMs: number,
   ownCallerKey: string,
+  challengeKey: string,
   blockedRanges: string[],
 ): EdgeInit {
   return {
     controlSocket,
     ownCallerKey,
+    challengeKey,
     blockedRanges,
     publicUrl: config.publicUrl || undefined,
     baseDomain: config.baseDomain,

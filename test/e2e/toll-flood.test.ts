@@ -3,10 +3,11 @@ import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { Challenge } from 'mppx';
 import { Pool } from 'undici';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { expectTime, JUDGE_TIMES } from '../times.ts';
-import { deploy, mppFetch } from './support/callers.ts';
+import { deploy, jsonPut, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
 
 const FLOOD = fileURLToPath(new URL('fixtures/flood.ts', import.meta.url));
@@ -126,4 +127,41 @@ test.each([
   expectTime(said, median(beside), 2 * median(alone));
   const calls = await pool.request({ path: '/shop/calls', method: 'GET' });
   expect(await calls.body.json()).toBe(0);
+});
+
+test('each 402 of many equal calls is a payment of its own, at the price of that moment', async () => {
+  const url = `${host.url}/shop/report`;
+  const ask = async (id?: string) => {
+    const answer = await fetch(url, id === undefined ? {} : { headers: { 'x-request-id': id } });
+    const { requestId, ...body } = (await answer.json()) as { requestId: string; [name: string]: unknown };
+    expect(answer.status).toBe(402);
+    expect(requestId).toBe(answer.headers.get('x-request-id'));
+    return { answer, body, requestId };
+  };
+  const asked = await Promise.all(Array.from({ length: 20 }, () => ask()));
+  // An edge answers from here on.
+  for (let turn = 0; turn < 20; turn++) asked.push(await ask());
+  const parts = asked.map(({ answer }) => Challenge.fromResponse(answer));
+  for (const name of ['id', 'opaque'] as const)
+    expect(new Set(parts.map((challenge) => challenge[name])).size, name).toBe(asked.length);
+  expect(new Set(asked.map(({ requestId }) => requestId)).size).toBe(asked.length);
+  const [first] = asked;
+  for (const { answer, body } of asked) {
+    expect(body).toEqual(first?.body);
+    expect(answer.headers.get('payment-required')).toBe(first?.answer.headers.get('payment-required'));
+    expect([...answer.headers.keys()]).toEqual([...(first?.answer.headers.keys() ?? [])]);
+    expect([...answer.headers].some(([name]) => name.startsWith('x-turnpike'))).toBe(false);
+  }
+  // What a caller calls its call is text of the answer, too.
+  for (const id of ['realm-of-mine', 'tempo.charge', 'Payment-id']) expect((await ask(id)).requestId).toBe(id);
+  expect((await ask()).body).toEqual(first?.body);
+  // Clients that pay what an edge wrote, at once: none is charged for another's call.
+  const pay = mppFetch(host.network, 0);
+  const paid = await Promise.all(Array.from({ length: 4 }, () => pay(url)));
+  expect(paid.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
+  expect(new Set(paid.map(({ headers }) => headers.get('x-payment-id'))).size).toBe(4);
+  const settings = jsonPut({ code: HANDLER, paidRoutes: [{ method: 'GET', path: '/report', price: '0.02' }] });
+  const updated = await pay(`${host.url}/_admin/code/shop`, settings);
+  expect(updated.status, await updated.clone().text()).toBe(200);
+  expect((await ask()).body).toMatchObject({ price: { amount: '0.02' } });
 });

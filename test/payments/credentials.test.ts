@@ -87,7 +87,7 @@ test('mppx reads our challenges and finds them authentic', () => {
   expect(issued().opaque, 'a nonce of its own').not.toBe(challenge.opaque);
   const write = challengeWriter({ realm: 'r', method: 'm', intent: 'i', request: 'e30' });
   const other = write(KEY, { expires: '', opaque: '' });
-  expect(other).toContain('Payment id="');
+  expect(other.text).toContain('Payment id="');
 });
 
 test('a 402 says what it is for', async () => {

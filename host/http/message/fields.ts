@@ -4,6 +4,7 @@
  */
 
 import { OWN_ANSWER } from '../../shared/problem.ts';
+import { REISSUE_HEADER } from '../../shared/reissue.ts';
 
 /** What a parser does with a field. `keep` stays in the block; all others are taken out of it. */
 export const Field = {
@@ -32,6 +33,8 @@ export const Field = {
   ownAnswer: 18,
   /** Asks the caller to pay or to prove something; see host/edge/own-challenges.ts. */
   challenge: 19,
+  /** How control's 402 may be written again: host/shared/reissue.ts. */
+  reissue: 20,
 } as const;
 export type FieldKind = (typeof Field)[keyof typeof Field];
 
@@ -166,7 +169,7 @@ function classifier(kinds: Readonly<Record<string, FieldKind>>, droppedPrefixes:
 export const requestField: Classifier = classifier(REQUEST_KINDS, REQUEST_PREFIXES);
 /** Fields of an answer that goes on to a caller: no handler may speak for the host. */
 export const answerField: Classifier = classifier(
-  { ...RESPONSE_KINDS, 'x-charge': Field.drop, [OWN_ANSWER]: Field.ownAnswer },
+  { ...RESPONSE_KINDS, 'x-charge': Field.drop, [OWN_ANSWER]: Field.ownAnswer, [REISSUE_HEADER]: Field.reissue },
   ['x-turnpike-'],
 );
 /** For callers of the upstream client that want to see every field of a handler's answer but those of the hop. */

@@ -46,6 +46,8 @@ export interface ResponseHead {
   originFields: string;
   /** Lines that ask the caller to pay or to prove something. */
   challenges: string;
+  /** Where control answered: how a 402 may be written again (host/shared/reissue.ts); empty: it may not. */
+  reissue: string;
   /** All other fields that may go on to the caller. */
   fields: string;
 }
@@ -205,6 +207,7 @@ export function parseResponseHead(text: string, method: string, classify: Classi
     cookies: [],
     originFields: '',
     challenges: '',
+    reissue: '',
     fields: '',
   };
   let length: string | undefined;
@@ -244,6 +247,9 @@ export function parseResponseHead(text: string, method: string, classify: Classi
           break;
         case Field.ownAnswer:
           head.own = true;
+          break;
+        case Field.reissue:
+          head.reissue = value;
           break;
         case Field.setCookie:
           head.cookies.push(value);

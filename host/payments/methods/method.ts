@@ -3,6 +3,7 @@ import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { Meta } from '../../shared/mcp-message.ts';
 import type { Money } from '../../shared/money.ts';
 import type { Problem } from '../../shared/problem.ts';
+import type { Reissue } from '../../shared/reissue.ts';
 import type { Discovery } from '../discovery.ts';
 import type { Offer, SettleResult, Terms, Verified } from '../terms.ts';
 import type { Address, OfferInfo, RailName } from '../types.ts';
@@ -72,6 +73,8 @@ export interface Announced {
   headers: Record<string, string>;
   /** Members of its body, for clients that read their terms there. */
   body?: Record<string, unknown>;
+  /** What of it no other 402 for the same call has; undefined: nothing. */
+  reissue?(): Reissue;
 }
 
 export type Announce = (issue: Issue) => Announced;

@@ -89,10 +89,11 @@ export class Toll {
     if (!route || route === 'ambiguous' || route.checkBeforePay || route.tool !== undefined) return undefined;
     return {
       page: route.page,
-      answer: (digest) =>
+      answer: (digest, reissue) =>
         this.#options.challenger.answer(this.#usual(deployment, route), {
           ...this.#challenge(context, discoveryOf(call.method, route)),
           digest,
+          reissue,
         }),
     };
   }

@@ -1,5 +1,6 @@
 /** The edge processes: from here on the host serves. What is sold, and all that control answers, waits for control. */
 import path from 'node:path';
+import { openPaymentsKey } from '../../payments/payments-key.ts';
 import type { EdgeTraffic, SeenRequest } from '../../shared/contracts.ts';
 import { ofInstanceKey } from '../../shared/previews.ts';
 import { edgeInit } from '../process-settings.ts';
@@ -63,6 +64,7 @@ export const edgeProcesses = service({
         tally.onTraffic({ tenant: row.tenant, requests, errors });
       }
     }
+    const { challengeKey } = await openPaymentsKey(stores.keyFiles('payments.key'));
     await edges.start({
       local: {
         acquire: ({ slug }: { slug: string }) => runtime.acquire(slug),
@@ -71,7 +73,7 @@ export const edgeProcesses = service({
         requests: (requests: SeenRequest[]) => liveRequests.tell(requests),
       },
       init: () => ({
-        ...edgeInit(config, controlSocket, tls.edge, clock.offsetMs, ownCallerKey, blocks.ranges()),
+        ...edgeInit(config, controlSocket, tls.edge, clock.offsetMs, ownCallerKey, challengeKey, blocks.ranges()),
         // One of several nodes serves once it hears of the others (nodes.ts).
         ...(stores.cluster ? { serveUntil: 0 } : {}),
       }),

@@ -1,8 +1,9 @@
 /** MPP credentials (`Authorization: Payment`): checked are their shape, and that we issued the challenge. */
-import { createHmac, timingSafeEqual } from 'node:crypto';
+import { timingSafeEqual } from 'node:crypto';
 import { Credential, PaymentRequest } from 'mppx';
 import { z } from 'zod';
 import { Problem } from '../../../shared/problem.ts';
+import { challengeId } from '../../../shared/reissue.ts';
 import { sha256 } from '../common.ts';
 import type { Presented } from '../method.ts';
 
@@ -59,19 +60,12 @@ function isCanonical(text: string, credential: Credential.Credential): boolean {
   return wire.challenge?.request === PaymentRequest.serialize(credential.challenge.request);
 }
 
-/** mppx's Challenge.verify with the platform's HMAC; see challengeWriter. */
+/** mppx's Challenge.verify with the platform's HMAC. */
 function isOurs(challenge: Credential.Credential['challenge'], key: string): boolean {
   if (challenge.header !== undefined) return false;
-  const input = [
-    challenge.realm,
-    challenge.method,
-    challenge.intent,
-    PaymentRequest.serialize(challenge.request),
-    challenge.expires ?? '',
-    challenge.digest ?? '',
-    challenge.opaque ?? '',
-  ].join('|');
-  const expected = Buffer.from(createHmac('sha256', key).update(input).digest('base64url'));
+  const { realm, method, intent, request, expires = '', digest = '', opaque = '' } = challenge;
+  const bound = [realm, method, intent, PaymentRequest.serialize(request)].join('|');
+  const expected = Buffer.from(challengeId(key, bound, expires, digest, opaque));
   const given = Buffer.from(challenge.id);
   return expected.length === given.length && timingSafeEqual(expected, given);
 }

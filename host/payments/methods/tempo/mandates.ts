@@ -126,7 +126,7 @@ export function tempoMandates({ network, collector, challengeKey, derive }: Mand
       const { description, scope, meta } = asked;
       const write = challengeWriter({ realm, method: 'tempo', intent: 'subscription', request, description });
       const opaque = PaymentRequest.serialize({ ...meta, n: nonce, scope });
-      return write(challengeKey, { expires: new Date(Date.now() + CHALLENGE_LIFE_MS).toISOString(), opaque });
+      return write(challengeKey, { expires: new Date(Date.now() + CHALLENGE_LIFE_MS).toISOString(), opaque }).text;
     },
 
     async accept(headers, { scope, realm }) {

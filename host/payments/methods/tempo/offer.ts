@@ -1,13 +1,11 @@
 /** Offers of MPP as they go over the wire, and whether a credential is for one of them. */
-import { createHmac, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { PaymentRequest } from 'mppx';
+import { CHALLENGE_LIFE_MS, challengeId, opaqueOf, type Reissue } from '../../../shared/reissue.ts';
 import type { Offer, Terms } from '../../terms.ts';
 import { notForThis } from '../common.ts';
 import type { Announce, Asked, Presented } from '../method.ts';
 import { mppOf } from './credential.ts';
-
-/** Longest time between a 402 and its payment, ms. */
-const CHALLENGE_LIFE_MS = 5 * 60_000;
 
 /** An offer of MPP: the canonical challenge request. */
 export interface MppOffer extends Offer {
@@ -58,24 +56,27 @@ export function matchMpp(
 /** One challenge per offer in `WWW-Authenticate`. What is the same in all of them is written once: 402s go out in floods. */
 export function announceMpp(offers: readonly Offer[], terms: Terms): Announce {
   const own = offers.map(mppOffer).map((offer) => ({ ...offer, request: canonical(offer) }));
-  const opaqueFor = opaqueWriter(terms);
+  const around = aroundNonce(terms);
   let writers: { realm: string; description: string | undefined; write: ChallengeWriter[] } | undefined;
   return ({ key, realm, digest, description }) => {
     if (writers?.realm !== realm || writers.description !== description)
       writers = { realm, description, write: own.map((offer) => challengeWriter({ ...offer, realm, description })) };
     const expires = new Date(Date.now() + CHALLENGE_LIFE_MS).toISOString();
-    const opaque = opaqueFor(randomUUID());
+    const opaque = opaqueOf(around, randomUUID());
     const challenges = writers.write.map((write) => write(key, { expires, digest, opaque }));
-    return { headers: { 'www-authenticate': challenges.join(', ') } };
+    return {
+      headers: { 'www-authenticate': challenges.map(({ text }) => text).join(', ') },
+      reissue: () => ({ expires, opaque, around, challenges: challenges.map(({ id, bound }) => ({ id, bound })) }),
+    };
   };
 }
 
-/** Serializes the binding data for one nonce after the other, as `PaymentRequest.serialize` does. */
-function opaqueWriter(terms: Terms): (nonce: string) => string {
+/** The binding data as `PaymentRequest.serialize` writes it, but for the nonce. */
+function aroundNonce(terms: Terms): Reissue['around'] {
   const placeholder = randomUUID();
   const serialized = PaymentRequest.serialize(challengeMeta(terms, placeholder));
   const [before = '', after = ''] = Buffer.from(serialized, 'base64url').toString().split(placeholder);
-  return (nonce) => Buffer.from(before + nonce + after).toString('base64url');
+  return [before, after];
 }
 
 /** Binding data of a challenge: `opaque` of MPP, authenticated by the challenge id. */
@@ -89,12 +90,13 @@ export function challengeMeta(terms: Terms, nonce: string): Record<string, strin
   };
 }
 
-type ChallengeWriter = (key: string, parts: { expires: string; digest?: string | undefined; opaque: string }) => string;
+type ChallengeWriter = (
+  key: string,
+  parts: { expires: string; digest?: string | undefined; opaque: string },
+) => { id: string; bound: string; text: string };
 
 /**
- * Writes the values of `Payment` challenges for one offer. The id is mppx's: HMAC-SHA256 over
- * `realm|method|intent|request|expires|digest|opaque` (mppx 0.11 Challenge.js, computeId), done here with the
- * platform's crypto because mppx spends 0.3 ms on it in JavaScript.
+ * Writes the values of `Payment` challenges for one offer.
  * @param offer `request` in its canonical form
  */
 export function challengeWriter(offer: {
@@ -106,14 +108,14 @@ export function challengeWriter(offer: {
 }): ChallengeWriter {
   const { realm, method, intent, request, description } = offer;
   const fixed = [field('realm', realm), field('method', method), field('intent', intent), field('request', request)];
+  const bound = [realm, method, intent, request].join('|');
   if (description !== undefined) fixed.push(field('description', description));
   return (key, { expires, digest, opaque }) => {
-    const input = [realm, method, intent, request, expires, digest ?? '', opaque].join('|');
-    const id = createHmac('sha256', key).update(input).digest('base64url');
+    const id = challengeId(key, bound, expires, digest ?? '', opaque);
     const fields = [field('id', id), ...fixed];
     if (digest !== undefined) fields.push(field('digest', digest));
     fields.push(field('expires', expires), field('opaque', opaque));
-    return `Payment ${fields.join(', ')}`;
+    return { id, bound, text: `Payment ${fields.join(', ')}` };
   };
 }
 

@@ -1,0 +1,46 @@
+/**
+ * What an edge needs to write an unpaid 402 once more, with challenges of its own: control sends it with the 402, and
+ * edges answer the same call by it for a moment. Only ids, nonce and expiry differ, so that each stays a payment of its own.
+ */
+import { createHmac, randomUUID } from 'node:crypto';
+
+/** Longest time between a 402 and its payment, ms. */
+export const CHALLENGE_LIFE_MS = 5 * 60_000;
+
+/** Header of a 402 that edges may write again (base64url JSON); they believe control alone. */
+export const REISSUE_HEADER = 'x-turnpike-reissue';
+
+/** The parts of a 402 that no other one has. */
+export interface Reissue {
+  expires: string;
+  opaque: string;
+  /** What stands in `opaque` before and after its nonce. */
+  around: [before: string, after: string];
+  /** What is authenticated of each challenge beside expiry and `opaque`. */
+  challenges: { id: string; bound: string }[];
+}
+
+/** Parts of new challenges, in the order of `marksOf`. */
+export function reissued({ around, challenges }: Reissue, key: string): string[] {
+  const expires = new Date(Date.now() + CHALLENGE_LIFE_MS).toISOString();
+  const opaque = opaqueOf(around, randomUUID());
+  return [expires, opaque, ...challenges.map(({ bound }) => challengeId(key, bound, expires, '', opaque))];
+}
+
+/** What of the 402 has to give way. */
+export function marksOf({ expires, opaque, challenges }: Reissue): string[] {
+  return [expires, opaque, ...challenges.map(({ id }) => id)];
+}
+
+export function opaqueOf([before, after]: Reissue['around'], nonce: string): string {
+  return Buffer.from(before + nonce + after).toString('base64url');
+}
+
+/**
+ * The id is mppx's: HMAC-SHA256 over `realm|method|intent|request|expires|digest|opaque` (mppx 0.11 Challenge.js,
+ * computeId), done here with the platform's crypto because mppx spends 0.3 ms on it in JavaScript.
+ * @param bound `realm|method|intent|request`
+ */
+export function challengeId(key: string, bound: string, expires: string, digest: string, opaque: string): string {
+  return createHmac('sha256', key).update(`${bound}|${expires}|${digest}|${opaque}`).digest('base64url');
+}
