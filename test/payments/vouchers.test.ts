@@ -1,10 +1,12 @@
 /** Which signatures of vouchers are served: those that the escrow takes, and no others. */
+
+import { randomBytes } from 'node:crypto';
 import { Session } from 'mppx/tempo';
-import { type Hex, parseSignature, serializeSignature } from 'viem';
+import { type Hex, hashTypedData, parseSignature, serializeSignature } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { expect, test } from 'vitest';
 import type { VoucherSignatures } from '../../host/payments/methods/tempo/sessions/payload.ts';
-import { voucherSignedBy } from '../../host/payments/methods/tempo/sessions/voucher.ts';
+import { voucherDigest, voucherSignedBy } from '../../host/payments/methods/tempo/sessions/voucher.ts';
 import { micro } from '../../host/shared/money.ts';
 
 const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;
@@ -60,4 +62,27 @@ test.each([
 ])('%s is not', (_what, text) => {
   expect(isServed(text)).toBe(false);
   expect(isServed(text, 'ecdsa')).toBe(false);
+});
+
+test('the digest is viem’s', () => {
+  const amounts = [
+    0n,
+    1n,
+    255n,
+    256n,
+    2n ** 53n,
+    2n ** 96n - 1n,
+    ...[4, 8, 12].map((bytes) => BigInt(`0x${randomBytes(bytes).toString('hex')}`)),
+  ];
+  for (const cumulativeAmount of amounts)
+    for (const chainId of [1, 1337, 42431])
+      for (const contract of [escrow, `0x${randomBytes(20).toString('hex')}` as Hex]) {
+        const message = { channelId: `0x${randomBytes(32).toString('hex')}` as Hex, cumulativeAmount };
+        const domain = getVoucherDomain(contract, chainId);
+        const theirs = hashTypedData({ domain, types: voucherTypes, primaryType: 'Voucher', message });
+        expect(`0x${Buffer.from(voucherDigest(contract, chainId, message)).toString('hex')}`).toBe(theirs);
+      }
+  expect(() => voucherDigest(escrow, 1, { channelId, cumulativeAmount: 2n ** 96n })).toThrow(RangeError);
+  expect(() => voucherDigest(escrow, 1, { channelId, cumulativeAmount: -1n })).toThrow(RangeError);
+  expect(() => voucherDigest(escrow, 1, { channelId: '0xab', cumulativeAmount: 1n })).toThrow(RangeError);
 });

@@ -13,6 +13,8 @@ export interface MppCredential extends Presented {
   /** A subscription is a mandate, and pays for nothing by itself: no offer is of that rail. */
   rail: 'tempo/charge' | 'tempo/session' | 'tempo/subscription';
   credential: Credential.Credential;
+  /** The challenge's request, in its canonical form. */
+  request: string;
   /** `opaque` of the challenge, which we wrote. */
   meta: Record<string, string>;
 }
@@ -29,6 +31,51 @@ export function mppOf(presented: Presented): MppCredential {
 
 /** @throws Problem `payment_invalid` */
 export function readMpp(text: string, key: string): MppCredential {
+  return readReturned(text, key) ?? readAny(text, key);
+}
+
+const PLAIN = /^payment\s+([\w-]+)=*$/i;
+/** Members of a challenge of ours. */
+const KNOWN = new Set(['id', 'realm', 'method', 'intent', 'request', 'expires', 'opaque', 'digest', 'description']);
+
+/**
+ * A credential with a challenge of this host that its client returned as it was. The id says that all of it but the
+ * description is ours, so nothing is checked or made canonical again: a fifth of the time that mppx's schemas take.
+ * @returns undefined for all others: whether they are good, and what is wrong with them, is for `readAny` to say
+ */
+export function readReturned(text: string, key: string): MppCredential | undefined {
+  const [, encoded] = PLAIN.exec(text) ?? [];
+  if (encoded === undefined) return undefined;
+  try {
+    const parsed = JSON.parse(Buffer.from(encoded, 'base64url').toString());
+    const wire = parsed.challenge as Record<string, string | undefined>;
+    for (const name of Object.keys(wire)) if (!KNOWN.has(name) || typeof wire[name] !== 'string') return undefined;
+    const { id = '', realm = '', method, intent, request = '', expires = '', opaque = '', digest, description } = wire;
+    const rail = railOf(method, intent);
+    if (rail === undefined || digest === '') return undefined;
+    const bound = [realm, method, intent, request].join('|');
+    if (!isSame(id, challengeId(key, bound, expires, digest ?? '', opaque))) return undefined;
+    const challenge = {
+      ...(description === undefined ? {} : { description }),
+      ...(digest === undefined ? {} : { digest }),
+      expires,
+      id,
+      intent,
+      method,
+      opaque,
+      realm,
+      request: JSON.parse(Buffer.from(request, 'base64url').toString()),
+    } as Credential.Credential['challenge'];
+    const meta = JSON.parse(Buffer.from(opaque, 'base64url').toString()) as Record<string, string>;
+    const credential = { challenge, payload: parsed.payload, ...(parsed.source && { source: parsed.source }) };
+    return { via: 'mpp', rail, id, hash: hashOf(text), text, credential, request, meta };
+  } catch {
+    return undefined;
+  }
+}
+
+/** Any credential, by mppx. @throws Problem `payment_invalid` */
+export function readAny(text: string, key: string): MppCredential {
   let credential: Credential.Credential;
   let meta: Record<string, string>;
   try {
@@ -44,12 +91,22 @@ export function readMpp(text: string, key: string): MppCredential {
   if (!isCanonical(text, credential))
     throw new Problem('payment_invalid', 'The payment credential is not in its canonical form.');
   const { challenge } = credential;
-  const rail = `${challenge.method}/${challenge.intent}`;
-  if (rail !== 'tempo/charge' && rail !== 'tempo/session' && rail !== 'tempo/subscription')
+  const rail = railOf(challenge.method, challenge.intent);
+  if (rail === undefined)
     throw new Problem('payment_invalid', 'This payment method is not offered here; pay one of the challenges.');
   if (!isOurs(challenge, key))
     throw new Problem('payment_invalid', 'The challenge was not issued by this host; pay the new challenge.');
-  return { via: 'mpp', rail, id: challenge.id, hash: sha256(text.replace(/^payment\s+/i, '')), text, credential, meta };
+  const request = PaymentRequest.serialize(challenge.request);
+  return { via: 'mpp', rail, id: challenge.id, hash: hashOf(text), text, credential, request, meta };
+}
+
+function railOf(method = '', intent = ''): MppCredential['rail'] | undefined {
+  const rail = `${method}/${intent}`;
+  return rail === 'tempo/charge' || rail === 'tempo/session' || rail === 'tempo/subscription' ? rail : undefined;
+}
+
+function hashOf(text: string): string {
+  return sha256(text.replace(/^payment\s+/i, ''));
 }
 
 /** Base64 has spare bits at its end: another spelling of the same request must not count as another credential. */
@@ -65,7 +122,11 @@ function isOurs(challenge: Credential.Credential['challenge'], key: string): boo
   if (challenge.header !== undefined) return false;
   const { realm, method, intent, request, expires = '', digest = '', opaque = '' } = challenge;
   const bound = [realm, method, intent, PaymentRequest.serialize(request)].join('|');
-  const expected = Buffer.from(challengeId(key, bound, expires, digest, opaque));
-  const given = Buffer.from(challenge.id);
-  return expected.length === given.length && timingSafeEqual(expected, given);
+  return isSame(challenge.id, challengeId(key, bound, expires, digest, opaque));
+}
+
+function isSame(id: string, expected: string): boolean {
+  const given = Buffer.from(id);
+  const wanted = Buffer.from(expected);
+  return wanted.length === given.length && timingSafeEqual(wanted, given);
 }

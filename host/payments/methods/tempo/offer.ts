@@ -37,7 +37,7 @@ export function matchMpp(
   { terms, offers }: { terms: Terms; offers: readonly Offer[] },
   asked: Asked,
 ): Offer {
-  const { credential, meta, rail } = mppOf(presented);
+  const { credential, meta, rail, request } = mppOf(presented);
   const { challenge } = credential;
   if (challenge.realm !== asked.realm) throw notForThis('The credential is for another host.');
   if (meta.scope !== terms.scope) throw notForThis('The credential is for something else that is sold here.');
@@ -45,7 +45,6 @@ export function matchMpp(
   if (!(expires > asked.now)) throw notForThis('The challenge has expired.');
   if (challenge.digest !== undefined && challenge.digest !== asked.digest)
     throw notForThis('The credential was made for another request body.');
-  const request = PaymentRequest.serialize(challenge.request);
   const match = offers.find(
     (offer) => offer.via === 'mpp' && offer.rail === rail && canonical(mppOffer(offer)) === request,
   );

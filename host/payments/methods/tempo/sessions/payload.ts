@@ -77,14 +77,29 @@ export interface SessionNetwork {
   payee: Address;
 }
 
+/** Channels whose ids are remembered: every call of a session brings the same descriptor. */
+const REMEMBERED = 1_000;
+const ids = new Map<string, string>();
+
+function idOf(given: Descriptor, { chainId, escrow }: SessionNetwork): string {
+  const { payer, payee, operator, token, salt, authorizedSigner, expiringNonceHash } = given;
+  const key = [chainId, escrow, payer, payee, operator, token, salt, authorizedSigner, expiringNonceHash].join(' ');
+  const known = ids.get(key);
+  if (known !== undefined) return known;
+  const id = lower(Session.Precompile.Channel.computeId({ ...given, chainId, escrow }));
+  const [oldest] = ids.size < REMEMBERED ? [] : ids.keys();
+  if (oldest !== undefined) ids.delete(oldest);
+  ids.set(key, id);
+  return id;
+}
+
 /** @throws Problem `payment_invalid` */
 export function readSessionPayload(value: unknown, network: SessionNetwork): SessionPayload {
   const parsed = payload.safeParse(value);
   if (!parsed.success)
     throw new Problem('payment_invalid', 'The session credential is malformed; pay the new challenge.');
   const { channelId, descriptor: given } = parsed.data;
-  const computed = Session.Precompile.Channel.computeId({ ...given, chainId: network.chainId, escrow: network.escrow });
-  if (lower(computed) !== lower(channelId))
+  if (idOf(given, network) !== lower(channelId))
     throw new Problem('payment_invalid', 'The channel descriptor does not match its channel id.');
   if (lower(given.payee) !== network.payee || lower(given.token) !== lower(network.token))
     throw new Problem('payment_invalid', 'The channel pays another wallet or another token; open a new one.');

@@ -1,5 +1,4 @@
 /** `Payment-Receipt` of sessions, as mppx clients read it to keep count. */
-import { Credential } from 'mppx';
 import { Session } from 'mppx/tempo';
 import type { Hex } from 'viem';
 import type { ChannelRow } from '../../../../registry/payments/schema.ts';
@@ -31,7 +30,8 @@ export function sessionReceipt(
  * @param text a credential that was taken
  */
 export function acknowledged(text: string, channel: Pick<ChannelRow, 'voucher' | 'captured'>): Money {
-  const { cumulativeAmount } = Credential.deserialize<{ cumulativeAmount?: string }>(text).payload;
+  const json = Buffer.from(text.replace(/^payment\s+/i, ''), 'base64url').toString();
+  const { cumulativeAmount } = (JSON.parse(json) as { payload: { cumulativeAmount?: string } }).payload;
   const own = cumulativeAmount === undefined ? channel.voucher : micro(BigInt(cumulativeAmount));
   return own < channel.voucher && own >= channel.captured ? own : channel.voucher;
 }

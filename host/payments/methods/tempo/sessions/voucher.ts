@@ -4,7 +4,7 @@
  */
 import { Session } from 'mppx/tempo';
 import { recover } from 'tiny-secp256k1';
-import { type Hex, hashTypedData, hexToBytes, keccak256, type Address as ViemAddress } from 'viem';
+import { type Hex, hashDomain, hexToBytes, keccak256, type Address as ViemAddress } from 'viem';
 import type { Money } from '../../../../shared/money.ts';
 import { lower } from '../../../terms.ts';
 import type { Address } from '../../../types.ts';
@@ -34,18 +34,50 @@ export function voucherSignedBy(
       return Voucher.verifyVoucher(escrow, chainId, { ...message, signature: signature as Hex }, signer);
     }
     if (signature.slice(66, 130).toLowerCase() > HALF_ORDER) return false;
-    const digest = hashTypedData({
-      domain: Voucher.getVoucherDomain(escrow as ViemAddress, chainId),
-      types: Voucher.voucherTypes,
-      primaryType: 'Voucher',
-      message,
-    });
+    const digest = voucherDigest(escrow, chainId, message);
     const parity = Number.parseInt(signature.slice(-2), 16) - 27;
-    const key = recover(hexToBytes(digest), hexToBytes(signature.slice(0, -2) as Hex), parity as 0 | 1, false);
+    const key = recover(digest, hexToBytes(signature.slice(0, -2) as Hex), parity as 0 | 1, false);
     return key !== null && addressOf(key) === signer;
   } catch {
     return false;
   }
+}
+
+const CHANNEL_ID = /^0x[0-9a-fA-F]{64}$/;
+const TYPE_HASH = keccak256(Buffer.from('Voucher(bytes32 channelId,uint96 cumulativeAmount)'));
+const domains = new Map<string, Hex>();
+
+/**
+ * EIP-712 of mppx's voucher, as viem's hashTypedData makes it, which goes through the types and the domain each time.
+ * @throws RangeError for what is no voucher
+ */
+export function voucherDigest(
+  escrow: string,
+  chainId: number,
+  { channelId, cumulativeAmount }: { channelId: Hex; cumulativeAmount: bigint },
+): Uint8Array {
+  if (!CHANNEL_ID.test(channelId) || cumulativeAmount < 0n || cumulativeAmount >> 96n !== 0n)
+    throw new RangeError('no voucher');
+  const amount = cumulativeAmount.toString(16).padStart(64, '0');
+  const struct = keccak256(Buffer.from(`${TYPE_HASH.slice(2)}${channelId.slice(2)}${amount}`, 'hex'));
+  return keccak256(Buffer.from(`1901${domainOf(escrow, chainId).slice(2)}${struct.slice(2)}`, 'hex'), 'bytes');
+}
+
+/** There is one for each of the host's networks. */
+function domainOf(escrow: string, chainId: number): Hex {
+  const key = `${escrow} ${chainId}`;
+  const known = domains.get(key);
+  if (known !== undefined) return known;
+  const EIP712Domain = [
+    { name: 'name', type: 'string' },
+    { name: 'version', type: 'string' },
+    { name: 'chainId', type: 'uint256' },
+    { name: 'verifyingContract', type: 'address' },
+  ];
+  const domain = Voucher.getVoucherDomain(escrow as ViemAddress, chainId);
+  const hash = hashDomain({ domain, types: { EIP712Domain } });
+  domains.set(key, hash);
+  return hash;
 }
 
 /** The last twenty bytes of the hash of an uncompressed key without its prefix. */
