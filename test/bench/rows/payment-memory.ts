@@ -56,6 +56,8 @@ async function measured(host: TestHost, metered: string): Promise<RowResult> {
   for (let turn = 1; turn <= SAMPLES; turn++) {
     await each(paid, CALLS / SAMPLES, 200);
     figures.push(await sample(host, `${(turn * CALLS) / SAMPLES} paid`));
+    // A run of 100,000 takes most of an hour.
+    if (CALLS > 10_000) console.error(JSON.stringify(figures.at(-1)));
   }
   const refuse = await refused(host, metered);
   await each(
