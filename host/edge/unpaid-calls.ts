@@ -81,8 +81,10 @@ export class Lesson {
   }
 
   head(head: ResponseHead): void {
-    const { framing, reissue } = head;
-    if (reissue !== '' && framing.kind === 'length' && framing.length <= LONGEST) this.#head = head;
+    const { framing, own, reissue, status } = head;
+    // What a handler wrote may come from control, too: it has no say in what is signed here.
+    if (!own || status !== 402 || reissue === '') return;
+    if (framing.kind === 'length' && framing.length <= LONGEST) this.#head = head;
   }
 
   data(chunk: Buffer): void {

@@ -3,7 +3,7 @@ import { Challenge, PaymentRequest } from 'mppx';
 import { expect, test } from 'vitest';
 import { KnownAnswer, Lesson, UnpaidCalls } from '../../host/edge/unpaid-calls.ts';
 import type { UpstreamHandler } from '../../host/http/client/pool.ts';
-import { answerField, fieldBlock } from '../../host/http/message/fields.ts';
+import { answerField, fieldBlock, plainAnswerField } from '../../host/http/message/fields.ts';
 import { parseResponseHead, type ResponseHead } from '../../host/http/message/head.ts';
 import { Challenger, prepareOffers } from '../../host/payments/challenge.ts';
 import type { MppOffer } from '../../host/payments/methods/tempo/offer.ts';
@@ -106,6 +106,18 @@ test('another call, another version of the route, and what control does not rele
   expect(calls.see(`${CALL}x: y\r\n`, route, 'id-5', true)).toBeUndefined();
   expect(calls.see(CALL, { ...route }, 'id-6', true)).toBeUndefined();
   expect(calls.see(CALL, route, 'id-7', true), 'of a route that is gone').toBeUndefined();
+});
+
+test('what a handler wrote is signed by nobody', () => {
+  const calls = new UnpaidCalls(KEY);
+  calls.see(CALL, route, 'id-1', true);
+  const { head, body } = answered('id-2');
+  for (const written of [{ own: false }, { status: 200 }])
+    teach(calls.see(CALL, route, 'id-2', true), { head: { ...head, ...written }, body });
+  expect(calls.see(CALL, route, 'id-3', true)).toBeInstanceOf(Lesson);
+  const lines = fieldBlock(['x-turnpike-reissue', head.reissue, 'x-turnpike-own', '1', 'content-length', '0']);
+  const fromHandler = parseResponseHead(`HTTP/1.1 402 Payment Required\r\n${lines}`, 'GET', plainAnswerField);
+  expect(fromHandler).toMatchObject({ own: false, reissue: '', fields: '' });
 });
 
 test('a flood of calls that all differ takes the place of old ones', () => {

@@ -182,6 +182,7 @@ export const plainAnswerField: Classifier = classifier(
     ),
     // A handler's answer is never the host's own.
     [OWN_ANSWER]: Field.drop,
+    [REISSUE_HEADER]: Field.drop,
   },
   [],
 );
