@@ -12,7 +12,7 @@ import type { Terms } from '../../host/payments/terms.ts';
 import { micro } from '../../host/shared/money.ts';
 import { Problem } from '../../host/shared/problem.ts';
 
-const CREDENTIALS = Number(process.env.CREDENTIALS ?? 3_000);
+const CREDENTIALS = Number(process.env.CREDENTIALS ?? 1_000);
 const KEY = 'k'.repeat(64);
 const terms: Terms = {
   kind: 'route',

@@ -4,7 +4,7 @@
  */
 import { Session } from 'mppx/tempo';
 import { recover } from 'tiny-secp256k1';
-import { type Hex, hashDomain, hexToBytes, keccak256, type Address as ViemAddress } from 'viem';
+import { domainSeparator, type Hex, hexToBytes, keccak256, type Address as ViemAddress } from 'viem';
 import type { Money } from '../../../../shared/money.ts';
 import { lower } from '../../../terms.ts';
 import type { Address } from '../../../types.ts';
@@ -68,14 +68,7 @@ function domainOf(escrow: string, chainId: number): Hex {
   const key = `${escrow} ${chainId}`;
   const known = domains.get(key);
   if (known !== undefined) return known;
-  const EIP712Domain = [
-    { name: 'name', type: 'string' },
-    { name: 'version', type: 'string' },
-    { name: 'chainId', type: 'uint256' },
-    { name: 'verifyingContract', type: 'address' },
-  ];
-  const domain = Voucher.getVoucherDomain(escrow as ViemAddress, chainId);
-  const hash = hashDomain({ domain, types: { EIP712Domain } });
+  const hash = domainSeparator({ domain: Voucher.getVoucherDomain(escrow as ViemAddress, chainId) });
   domains.set(key, hash);
   return hash;
 }
