@@ -147,6 +147,14 @@ test('challenges of others, and ours with anything altered, are refused', () => 
   expect(() => readCredential(present(challenge), 'z'.repeat(64))).toThrow('not issued by this host');
 });
 
+test.each([5, true, {}, ['x']])('the source %j is refused as the payer’s mistake', (source) => {
+  const text = present(issued()).get('authorization') ?? '';
+  const value = JSON.parse(Buffer.from(text.slice('Payment '.length), 'base64url').toString());
+  const encoded = Buffer.from(JSON.stringify({ ...value, source })).toString('base64url');
+  const headers = new Headers({ authorization: `Payment ${encoded}` });
+  expect(() => readCredential(headers, KEY)).toThrow('is not text');
+});
+
 test('other schemes of Authorization are not payments', () => {
   expect(readCredential(new Headers({ authorization: 'Bearer abc' }), KEY)).toBeUndefined();
   expect(readCredential(new Headers(), KEY)).toBeUndefined();

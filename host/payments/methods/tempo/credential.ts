@@ -50,6 +50,7 @@ export function readReturned(text: string, key: string): MppCredential | undefin
     const parsed = JSON.parse(Buffer.from(encoded, 'base64url').toString());
     const wire = parsed.challenge as Record<string, string | undefined>;
     for (const name of Object.keys(wire)) if (!KNOWN.has(name) || typeof wire[name] !== 'string') return undefined;
+    if (parsed.source !== undefined && typeof parsed.source !== 'string') return undefined;
     const { id = '', realm = '', method, intent, request = '', expires = '', opaque = '', digest, description } = wire;
     const rail = railOf(method, intent);
     if (rail === undefined || digest === '') return undefined;
@@ -90,6 +91,8 @@ export function readAny(text: string, key: string): MppCredential {
   }
   if (!isCanonical(text, credential))
     throw new Problem('payment_invalid', 'The payment credential is not in its canonical form.');
+  if (credential.source !== undefined && typeof credential.source !== 'string')
+    throw new Problem('payment_invalid', 'The source of the payment credential is not text.');
   const { challenge } = credential;
   const rail = railOf(challenge.method, challenge.intent);
   if (rail === undefined)
