@@ -1,7 +1,9 @@
 /** Every place where a payment was used, and every place where it is shown once more: only the same one is answered again. */
+
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { PaymentRequest } from 'mppx';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { prepareOffers } from '../../host/payments/challenge.ts';
@@ -163,7 +165,17 @@ function credential(name: RailName, at: Shop, id: string, hash = id): Presented 
   }
   const challenge = { realm: 'h', request: offer.request, expires: '2999-01-01T00:00:00Z' };
   const meta = challengeMeta(at.terms, 'n');
-  return { via: 'mpp', rail: name, id, hash, text: id, credential: { challenge }, meta } as unknown as Presented;
+  const request = PaymentRequest.serialize(challenge.request as never);
+  return {
+    via: 'mpp',
+    rail: name,
+    id,
+    hash,
+    text: id,
+    credential: { challenge },
+    request,
+    meta,
+  } as unknown as Presented;
 }
 
 function show(presented: Presented, at: Shop, idempotencyKey?: string) {
