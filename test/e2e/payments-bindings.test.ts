@@ -241,6 +241,8 @@ async function draw(payments: Binding, mandate: string, challenge: typeof DRAW =
   const body = (await paid.json()) as { authorization?: string; mandate?: string; code?: string };
   if (body.authorization === undefined) return { status: paid.status, ...body };
   const verified = await payments('/verify', challenge, { authorization: body.authorization });
+  // The chain may know of the other one by now.
+  if (!verified.ok) return { status: verified.status };
   const held = (await verified.json()) as { hold: string; state: string };
   const captured = await payments('/capture', { hold: held.hold, amount: challenge.amount });
   return { status: captured.status, authorization: body.authorization, hold: held.hold };

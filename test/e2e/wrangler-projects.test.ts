@@ -152,7 +152,10 @@ async function worker(project: string, environment: string | undefined): Promise
 
 async function answer(origin: string, prefix: string, ask: string | Ask) {
   const { path: target, ...init } = typeof ask === 'string' ? { path: ask } : ask;
-  const response = await fetch(`${origin}${prefix}${target}`, { redirect: 'manual', ...init });
+  const url = `${origin}${prefix}${target}`;
+  const response = await fetch(url, { redirect: 'manual', ...init }).catch((cause) => {
+    throw new Error(`${url} did not answer`, { cause });
+  });
   const headers = Object.fromEntries(COMPARED.map((name) => [name, response.headers.get(name)]));
   if (headers.location?.startsWith(`${prefix}/`)) headers.location = headers.location.slice(prefix.length);
   return { ask, status: response.status, headers, body: await response.text() };

@@ -48,6 +48,8 @@ export class SessionVerifier {
   /** When the chain was asked about a channel, ms of `performance.now()`; oldest first. */
   readonly #checkedAt = new Map<string, number>();
   readonly #locks = new KeyedLock();
+  /** Top-ups on their way to the chain, by the hash of their transaction. */
+  readonly #deposits = new Map<Hex, Promise<void>>();
   readonly #payloads = new WeakMap<Credential.Credential, SessionPayload>();
 
   constructor(options: SessionVerifierOptions) {
@@ -315,23 +317,26 @@ export class SessionVerifier {
     } catch (error) {
       throw failed(error);
     }
-    try {
-      const { newDeposit } = await Chain.broadcastTopUpTransaction({ ...topUp, client });
-      await channels.deposited(channel.id, atomic(newDeposit));
-    } catch (error) {
-      // The same top-up again: the chain has it already, and its deposit says it all.
-      if (!(await this.#succeeded(payload.transaction))) throw failed(error);
-      await this.refresh(channel);
-    }
-    return sessionReceipt(
-      (await channels.byId(channel.id)) ?? channel,
-      credential.challenge.id,
-      keccak256(payload.transaction),
-    );
+    const hash = keccak256(payload.transaction);
+    const deposit = async () => {
+      try {
+        const { newDeposit } = await Chain.broadcastTopUpTransaction({ ...topUp, client });
+        await channels.deposited(channel.id, atomic(newDeposit));
+      } catch (error) {
+        // The same top-up again: the chain has it already, and its deposit says it all.
+        if (!(await this.#succeeded(hash))) throw failed(error);
+        await this.refresh(channel);
+      }
+    };
+    // A node may keep whoever sends a transaction a second time waiting, here for three minutes.
+    const underWay = this.#deposits.get(hash) ?? deposit().finally(() => this.#deposits.delete(hash));
+    this.#deposits.set(hash, underWay);
+    await underWay;
+    return sessionReceipt((await channels.byId(channel.id)) ?? channel, credential.challenge.id, hash);
   }
 
-  async #succeeded(transaction: Hex): Promise<boolean> {
-    return getTransactionReceipt(this.#options.network.getClient(), { hash: keccak256(transaction) }).then(
+  async #succeeded(hash: Hex): Promise<boolean> {
+    return getTransactionReceipt(this.#options.network.getClient(), { hash }).then(
       ({ status }) => status === 'success',
       () => false,
     );
