@@ -216,6 +216,13 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       await Promise.all([a, b].map((host, index) => fetch(`${host.url}/points/?${index}`)));
     const all = ['?0', '?1'].map((index1) => ({ index1, total: 10, n: 5 }));
     for (const host of [a, b]) await expect.poll(() => asked(host)).toEqual([200, all]);
+    // A preview has none of the objects, and writes where the live version does.
+    const answer = await prove(`${cluster.url}/_admin/code/points`, jsonPut({ code: `${code}//`, preview: true }));
+    const { preview } = (await answer.json()) as { preview: { id: string } };
+    for (const host of [a, b])
+      await until(async () => (await fetch(`${host.url}/${preview.id}--points/?preview`)).status === 200);
+    const seen = [...all, { index1: '?preview', total: 4, n: 2 }];
+    for (const host of [a, b]) await expect.poll(() => asked(host)).toEqual([200, seen]);
   });
 
   it('a database of D1 is one for all nodes, for previews, and for its owner’s commands', async () => {
