@@ -58,6 +58,9 @@ export class Faults {
     return this.#host(there[random(there.length)] ?? names[0] ?? '').url;
   }
 
+  /** The last answer of a node that was not the one waited for. */
+  #refusal = '';
+
   async run(): Promise<void> {
     const { running, names, random } = this.#options;
     const kinds: [string, (victim: string) => Promise<void>][] = [
@@ -95,7 +98,9 @@ export class Faults {
   }
 
   async #has(name: string, path: string): Promise<boolean> {
-    return (await call(`${this.#host(name).url}/${path}`, {}, PATIENCE_MS)).status === 200;
+    const { status, text } = await call(`${this.#host(name).url}/${path}`, {}, PATIENCE_MS);
+    if (status !== 200) this.#refusal = `${name} answers ${path} with ${status} ${text.slice(0, 300)}`;
+    return status === 200;
   }
 
   async #restarted(kind: string, victim: string, end: (host: TestHost) => Promise<void>): Promise<void> {
@@ -222,7 +227,7 @@ export class Faults {
   async #until(isSo: () => Promise<boolean>): Promise<number> {
     const since = performance.now();
     while (!(await isSo())) {
-      if (performance.now() - since > GIVE_UP_MS) throw new Error('the cluster does not come back');
+      if (performance.now() - since > GIVE_UP_MS) throw new Error(`the cluster does not come back: ${this.#refusal}`);
       await delay(POLL_MS);
     }
     return performance.now() - since;
