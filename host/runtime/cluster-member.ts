@@ -81,7 +81,10 @@ export class ClusterMember {
   /** Where others reach it. */
   readonly socket: string;
   readonly #server: Server;
+  /** To the bucket and to others. */
   readonly #open = new Set<Socket>();
+  /** Of those, how many lead to others: the bucket's own are many after many writes at once. */
+  #peers = 0;
   /** Calls from other nodes. */
   readonly #calls = new Set<Socket>();
   #asksBucket = false;
@@ -155,8 +158,13 @@ export class ClusterMember {
       return;
     }
     const peer = memberAt(tenant.tenant, socket.localAddress);
-    if (peer && this.#open.size <= MOST_PEERS) join(socket, cluster.dialPeer(peer));
-    else socket.destroy();
+    if (!peer || this.#peers >= MOST_PEERS) {
+      socket.destroy();
+      return;
+    }
+    this.#peers++;
+    socket.once('close', () => this.#peers--);
+    join(socket, cluster.dialPeer(peer));
   }
 }
 

@@ -9,6 +9,8 @@ import { until } from './support/host.ts';
 import type { NodeOrder } from './support/objects-node.ts';
 
 const ROUNDS = Number(process.env.CLUSTER_ROUNDS ?? 1);
+/** More than an instance may have connections to others. */
+const WIDE = 300;
 /** Within which another node has taken over. ms */
 const TAKEN_OVER_MS = 25_000;
 
@@ -110,6 +112,16 @@ describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
     await nothingLost(b);
     expect(await a.ask('/fill?o=o0&v=300000')).toBe(300_000);
     expect(await b.ask('/fill?o=o0&v=300000')).toBe(600_000);
+  });
+
+  test('after many writes at once an object of the other node is reached all the same', async () => {
+    await add(b, 'there');
+    const many = await Promise.all(Array.from({ length: WIDE }, (_, index) => a.ask(`/?o=wide${index}&v=1`)));
+    expect(many.filter((answer) => answer === undefined)).toEqual([]);
+    // A connection to its node that is open already would say nothing.
+    await b.order({ do: 'end', slug: SLUG });
+    expect(await add(b, 'elsewhere')).toBe(true);
+    expect(await add(a, 'elsewhere')).toBe(true);
   });
 
   test('messages that one node takes are delivered once', async () => {
