@@ -1,11 +1,21 @@
 /** Runs asynchronous functions one at a time, in the order of the calls. */
 export class Mutex {
   #last: Promise<unknown> = Promise.resolve();
+  #next: Promise<void> | undefined;
 
   run<Result>(work: () => Promise<Result>): Promise<Result> {
     const turn = this.#last.then(work, work);
     this.#last = turn.catch(() => undefined);
     return turn;
+  }
+
+  /** The same for work that looks at all there is: callers that ask before it begins share one turn. */
+  round(work: () => Promise<void>): Promise<void> {
+    this.#next ??= this.run(() => {
+      this.#next = undefined;
+      return work();
+    });
+    return this.#next;
   }
 }
 

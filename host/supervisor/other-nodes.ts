@@ -28,7 +28,6 @@ export class OtherNodes {
   readonly #turns = new Mutex();
   /** What edges and instances were told, by slug. */
   #known = new Map<string, string>();
-  #next: Promise<void> | undefined;
 
   constructor(parts: OtherNodesParts) {
     this.#parts = parts;
@@ -36,12 +35,7 @@ export class OtherNodes {
 
   /** Resolves when all that is in the registry by now is known to edges and instances. */
   sync(): Promise<void> {
-    // Whoever asks before it begins has the same round.
-    this.#next ??= this.#turns.run(() => {
-      this.#next = undefined;
-      return this.#sync();
-    });
-    return this.#next;
+    return this.#turns.round(() => this.#sync());
   }
 
   /** What edges are told at their start is known. */

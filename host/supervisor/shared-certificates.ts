@@ -39,7 +39,6 @@ export class SharedCertificates implements CertificatePlace {
   readonly #turns = new Mutex();
   /** What is shown here, by its mark. */
   readonly #known = new Map<string, string>();
-  #next: Promise<void> | undefined;
   #renewer: CertificateRenewer | undefined;
 
   private constructor(parts: SharedCertificatesParts, store: SealedTexts) {
@@ -102,9 +101,7 @@ export class SharedCertificates implements CertificatePlace {
 
   /** Resolves when all that is in PostgreSQL by now is shown here. */
   #follow(): Promise<void> {
-    // Whoever asks before it begins has the same round.
-    this.#next ??= this.#turns.run(async () => {
-      this.#next = undefined;
+    return this.#turns.round(async () => {
       const marks = await this.store.marks();
       for (const name of [...this.#known.keys()].filter((known) => !marks.has(known))) {
         await this.#show(name, undefined);
@@ -124,7 +121,6 @@ export class SharedCertificates implements CertificatePlace {
       const failed = ends.find((end) => end.status === 'rejected');
       if (failed) throw failed.reason;
     });
-    return this.#next;
   }
 
   /** @param text undefined: it is gone */

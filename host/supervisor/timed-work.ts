@@ -5,6 +5,7 @@ import type { Registry } from '../registry/index.ts';
 import type { Scheduler } from '../scheduler/index.ts';
 import type { TenantCrons } from '../scheduler/tenant-crons.ts';
 import type { TenantId } from '../shared/contracts.ts';
+import { Mutex } from '../shared/mutex.ts';
 
 const LIFECYCLE_MS = 60_000;
 /** Of several nodes one does all timed work of the host. */
@@ -22,9 +23,7 @@ export class TimedWork {
   readonly #parts: TimedWorkParts;
   #cancelExpiry = (): void => undefined;
   #scheduled = new Set<TenantId>();
-  #turn: Promise<void> = Promise.resolve();
-  /** The turn that was asked for, and did not begin yet: it is everybody's who asks meanwhile. */
-  #next: Promise<void> | undefined;
+  readonly #turns = new Mutex();
 
   constructor(parts: TimedWorkParts) {
     this.#parts = parts;
@@ -42,12 +41,9 @@ export class TimedWork {
 
   /** Does what is due and plans what comes next; call it when expiry dates, crons or the clock have changed. */
   plan(): Promise<void> {
-    this.#next ??= this.#turn.then(async () => {
-      this.#next = undefined;
+    return this.#turns.round(async () => {
       await this.#parts.registry.leases.run(TIMED_WORK, () => this.#planNow());
     });
-    this.#turn = this.#next.catch(() => undefined);
-    return this.#next;
   }
 
   async #begin(): Promise<void> {
