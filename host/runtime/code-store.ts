@@ -93,7 +93,7 @@ export class CodeStore {
   #write(bundle: CodeBundle): Unnamed {
     const folder = path.join(this.#folder, `${UNFINISHED}${randomUUID()}`);
     const written = writeContent(folder, bundle);
-    // Whoever names it is told.
+    // A failure is thrown to whoever gives it its name.
     written.catch(() => undefined);
     return { folder, written };
   }

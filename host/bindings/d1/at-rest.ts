@@ -42,7 +42,7 @@ const FILE_BYTES = 4 * 1024 ** 3;
 /** For one database. ms */
 const TIMEOUT_MS = 3_600_000;
 const MOST_TEXT = 2_000;
-/** Of what is told of a database. */
+/** How many things that a database would lose are named. */
 const MOST_NAMED = 5;
 const saidShape = z.union([
   z.tuple([z.literal('unreadable'), z.string()]),
