@@ -4,7 +4,7 @@
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Logger } from 'pino';
-import type { Domains } from '../registry/domains.ts';
+import { type Domains, taken } from '../registry/domains.ts';
 import type { Domain } from '../registry/schema/deployments.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { TenantId } from '../shared/contracts.ts';
@@ -52,8 +52,11 @@ export class DomainChecks {
     const held = await domains.byName(domain);
     if (held && held.tenant !== tenant) await this.#contest(held, token, vouched);
     const row = await domains.attach(domain, tenant, token, clock.now());
-    if (vouched) return await this.#verified(row, 'token');
-    return row.state === 'pending' ? await this.check(row) : row;
+    const looked = vouched ? this.#verified(row, 'token') : row.state === 'pending' ? this.check(row) : row;
+    const answer = await looked;
+    // Before it was proved it may have gone to another one who could prove it, too.
+    if ((await domains.byName(domain))?.tenant !== tenant) throw taken(domain);
+    return answer;
   }
 
   /** Whether a token is one of a registrar that the operator trusts. */
@@ -135,9 +138,7 @@ export class DomainChecks {
   async #contest(held: Domain, token: string, vouched: boolean): Promise<void> {
     const { domains, records, onChange } = this.#deps;
     const { domain, tenant } = held;
-    if (held.state !== 'pending' && held.failingSince === null) {
-      throw new Problem('conflict', `${domain} is attached to another slug; its owner must detach it first.`);
-    }
+    if (held.state !== 'pending' && held.failingSince === null) throw taken(domain);
     if (!vouched && !(await records.check(domain, token)).found) {
       throw new Problem(
         'conflict',

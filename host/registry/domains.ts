@@ -23,9 +23,7 @@ export class Domains {
       .values({ domain, tenant, token, state: 'pending', createdAt: now, nextCheckAt: now })
       .onConflictDoUpdate({ target: domains.domain, set: { nextCheckAt: now }, setWhere: eq(domains.tenant, tenant) })
       .returning();
-    if (!row) {
-      throw new Problem('conflict', `${domain} is attached to another slug; its owner must detach it first.`);
-    }
+    if (!row) throw taken(domain);
     return row;
   }
 
@@ -134,4 +132,9 @@ export class Domains {
       .where(and(eq(domains.tenant, tenant), inArray(domains.state, SERVABLE)));
     return rows.map((row) => row.domain);
   }
+}
+
+/** Another tenant has it. */
+export function taken(domain: string): Problem {
+  return new Problem('conflict', `${domain} is attached to another slug; its owner must detach it first.`);
 }

@@ -183,6 +183,19 @@ describe('a domain that two tenants claim', () => {
     expect(await checks.attach(NAME, 'two'), 'once the first proves it no more').toMatchObject({ tenant: 'two' });
   });
 
+  it('of two who prove it at the same moment, one hears that the other has it', async () => {
+    record = [ownershipToken(NAME, 'one'), ownershipToken(NAME, 'two')];
+    const second: Promise<unknown>[] = [];
+    meanwhile = async () => {
+      meanwhile = async () => {};
+      second.push(checks.attach(NAME, 'two'));
+      await second[0];
+    };
+    await expect(checks.attach(NAME, 'one')).rejects.toMatchObject({ code: 'conflict' });
+    expect(await second[0]).toMatchObject({ tenant: 'two', state: 'verified' });
+    expect(await domains.byName(NAME)).toMatchObject({ tenant: 'two', state: 'verified' });
+  });
+
   it('is not given by a proof of the first that comes after it went to the second', async () => {
     const row = await checks.attach(NAME, 'one');
     record = [ownershipToken(NAME, 'one')];
