@@ -88,6 +88,8 @@ test('an empty call is asked to pay, whatever stands for a part of the path', as
   }
   for (const slug of [':slug', '{slug}', 'hello'])
     expect((await fetch(`${host.url}/_admin/renew/${slug}`, { method: 'POST' })).status, slug).toBe(402);
+  // Sold for credit only, so that no x402 client is led to it.
+  expect((await fetch(`${host.url}/pay/deals/v1/watches`, { method: 'POST' })).status).toBe(402);
 });
 
 test('a deployment names what it sells itself, as do its OpenAPI and the command', async () => {

@@ -83,13 +83,15 @@ export function app(service: Service): Hono {
 
   routes.post('/v1/watches', async (c) => {
     const call = await signed(c);
+    const asked = asksFor(call, WATCHES, 'watch_created');
+    // An indexer calls with nothing, to hear the price.
+    if (asked && call.body.length === 0) return asked;
     const input = parseWatch(call.body);
     const { webhook } = input.delivery;
     if (webhook && isPrivate(webhook, givenSources(env)))
       throw invalidField('/delivery/webhook', 'that host is not public');
     // Without an account too: the platform's answer says how to get one.
-    const price = asksFor(call, WATCHES, 'watch_created');
-    if (price) return price;
+    if (asked) return asked;
     const account = accountOf(call);
     const { watch, secret } = await watches.create(account, call.requestId, input, now());
     return c.json({ ...watch, ...(secret ? { webhook_secret: secret } : {}) }, 201);
