@@ -75,7 +75,6 @@ export interface BindingProcesses {
   sample(now: number): { cpuMs: number; privateBytes: number };
   /** CPU time since this was last asked, ms. */
   takeCpuMs(): number;
-  pids(): number[];
 }
 
 /** One deployment's binding. */

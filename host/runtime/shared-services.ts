@@ -3,6 +3,7 @@
  * previews. A tenant has one set of sockets, one database process for each database: whoever comes first makes them, and
  * they are closed once nobody uses them.
  */
+import { Mutex } from '../shared/mutex.ts';
 import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
 import type { Services } from './services.ts';
 
@@ -10,7 +11,7 @@ export class SharedServices {
   #current: Services | undefined;
   readonly #users = new Set<object>();
   readonly #onUnused: () => void;
-  #turn: Promise<unknown> = Promise.resolve();
+  readonly #turns = new Mutex();
 
   /** @param onUnused told when they are closed and nobody waits for them */
   constructor(onUnused: () => void) {
@@ -36,7 +37,7 @@ export class SharedServices {
     start: (known: Services | undefined) => Promise<{ services: Services; prewarmed: PrewarmedSandbox }>,
   ): Promise<{ services: Services; prewarmed: PrewarmedSandbox }> {
     this.#users.add(user);
-    return this.#inTurn(async () => {
+    return this.#turns.run(async () => {
       const started = await start(this.#current);
       this.#current = started.services;
       return started;
@@ -46,18 +47,12 @@ export class SharedServices {
   /** Idempotent. Resolves when they are closed, where nobody else uses them. */
   async leave(user: object): Promise<void> {
     if (!this.#users.delete(user)) return;
-    await this.#inTurn(async () => {
+    await this.#turns.run(async () => {
       if (this.#users.size > 0) return;
       const services = this.#current;
       this.#current = undefined;
       await services?.close();
       if (this.#users.size === 0) this.#onUnused();
     });
-  }
-
-  #inTurn<T>(work: () => Promise<T>): Promise<T> {
-    const turn = this.#turn.then(work, work);
-    this.#turn = turn.catch(() => undefined);
-    return turn;
   }
 }

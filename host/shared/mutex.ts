@@ -2,9 +2,18 @@
 export class Mutex {
   #last: Promise<unknown> = Promise.resolve();
   #next: Promise<void> | undefined;
+  #turns = 0;
+
+  /** Nothing runs, and nothing waits. */
+  get idle(): boolean {
+    return this.#turns === 0;
+  }
 
   run<Result>(work: () => Promise<Result>): Promise<Result> {
-    const turn = this.#last.then(work, work);
+    this.#turns++;
+    const turn = this.#last.then(work, work).finally(() => {
+      this.#turns--;
+    });
     this.#last = turn.catch(() => undefined);
     return turn;
   }

@@ -82,7 +82,7 @@ export class OnDemandDatabase {
    * @returns of all of them
    */
   sample(now: number): ProcessUsage {
-    const pids = this.pids();
+    const pids = this.#pids();
     const total = this.#usage(pids);
     this.#share.sample(now, total.cpuMs);
     const { appetite } = this.#share;
@@ -94,7 +94,7 @@ export class OnDemandDatabase {
 
   /** CPU time since this was last asked, ms. */
   takeCpuMs(): number {
-    this.#usage(this.pids());
+    this.#usage(this.#pids());
     const taken = this.#uncountedCpuMs;
     this.#uncountedCpuMs = 0;
     return taken;
@@ -131,7 +131,7 @@ export class OnDemandDatabase {
   }
 
   /** All processes of the database. */
-  pids(): number[] {
+  #pids(): number[] {
     const pid = this.#process?.pid();
     return pid === undefined ? [] : treeOf(pid);
   }
