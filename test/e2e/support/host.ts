@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import HOST_PROCESS from '../../../scripts/host-process.json' with { type: 'json' };
+import { alive, processTree } from '../../bench/processes.ts';
 import { freePort } from './ports.ts';
 
 const MAIN = fileURLToPath(new URL('../../../host/main.ts', import.meta.url));
@@ -114,8 +115,16 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
       if (status !== 200) throw new Error(text);
     },
     async stop() {
+      const its = child.exitCode === null && child.pid ? processTree([child.pid]) : [];
       await end(child, exited, 'SIGTERM');
-      if (!options.data) await rm(data, { recursive: true, force: true });
+      if (options.data) return;
+      // A host that had no time left ends before its children, and they may still write.
+      await until(
+        () => !its.some(alive),
+        30_000,
+        () => `a child lives on:\n${output()}`,
+      );
+      await rm(data, { recursive: true, force: true });
     },
     kill: () => end(child, exited, 'SIGKILL'),
     restart: (again = {}) =>
