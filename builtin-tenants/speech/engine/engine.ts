@@ -121,7 +121,7 @@ export class Engine {
   /** Looks what is installed, and has voices and language model loaded before it answers. */
   static async open(settings: Settings, log: (line: object) => void): Promise<Engine> {
     const spool = new Spool(settings.spool);
-    await spool.clear();
+    await spool.open();
     const pool = (file: string, threads: { minThreads: number; maxThreads: number }, setup?: SpeakSetup) =>
       new Piscina({
         filename: new URL(file, import.meta.url).href,
@@ -277,7 +277,7 @@ export class Engine {
     this.kept.dropAll();
     this.live.close();
     await Promise.all([this.#readers.destroy(), this.#speakers.destroy()]);
-    await this.#spool.clear();
+    await this.#spool.close();
   }
 
   #admit({ names }: ListenRequest): Place {

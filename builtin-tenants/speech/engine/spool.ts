@@ -29,9 +29,13 @@ export class Spool {
   }
 
   /** Removes what an earlier process left. */
-  async clear(): Promise<void> {
-    await rm(this.#root, { recursive: true, force: true });
+  async open(): Promise<void> {
+    await this.close();
     await mkdir(this.#root, { recursive: true, mode: 0o700 });
+  }
+
+  async close(): Promise<void> {
+    await rm(this.#root, { recursive: true, force: true });
   }
 
   /**
