@@ -1,12 +1,12 @@
 /** The objects of one tenant of a cluster, as files of a box: databases, and the alarms that workerd keeps beside them. */
-import { mkdir } from 'node:fs/promises';
+import { mkdir, open } from 'node:fs/promises';
 import path from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import Libsql from 'libsql';
 import { z } from 'zod';
-import { writeDurably } from '../../shared/durable-files.ts';
 import { ObjectImage } from './object-log.ts';
 import type { BucketRecords, Listed } from './records.ts';
+import type { Packed } from './unpacked.ts';
 
 const OBJECTS = 'v1/do/';
 const ALARMS = 'v1/alarms/';
@@ -46,12 +46,12 @@ export async function takeObjects(
     if (keys.length === 0) return;
     if (classId === undefined) taken.left++;
     else {
-      const database = await databaseOf(records, tenant, keys).catch((error: Error) => {
+      const file = path.join(folder, classId, `${id}.sqlite`);
+      const size = await takeDatabase(records, tenant, keys, file).catch((error: Error) => {
         throw new Error(`the object ${id} of ${tenant} cannot be taken: ${error.message}`, { cause: error });
       });
-      await writeDurably(path.join(folder, classId, `${id}.sqlite`), database);
       const { objects, bytes } = taken.objects.get(classId) ?? { objects: 0, bytes: 0 };
-      taken.objects.set(classId, { objects: objects + 1, bytes: bytes + database.length });
+      taken.objects.set(classId, { objects: objects + 1, bytes: bytes + size });
     }
   };
   for await (const { key } of all(records, tenant, OBJECTS)) {
@@ -66,8 +66,8 @@ export async function takeObjects(
   return taken;
 }
 
-/** @param keys all that the object has */
-async function databaseOf(records: BucketRecords, tenant: string, keys: string[]): Promise<Buffer> {
+/** @param keys all that the object has @returns bytes of its database */
+async function takeDatabase(records: BucketRecords, tenant: string, keys: string[], to: string): Promise<number> {
   const [first = ''] = keys;
   const folder = folderOf(first);
   const { node, epoch } = ownerShape.parse(
@@ -81,12 +81,19 @@ async function databaseOf(records: BucketRecords, tenant: string, keys: string[]
   // The newest is the first.
   const [snapshot] = inEpoch('snapshot');
   if (!snapshot && epoch > 1) throw new Error('it has no snapshot of its owner');
-  const image = snapshot ? await ObjectImage.of(await bytesOf(records, tenant, snapshot)) : new ObjectImage();
-  for (const log of inEpoch('log')) {
-    const last = Number.parseInt(log.slice(log.lastIndexOf('/') + 2), 16);
-    if (last > image.number) await image.add(await bytesOf(records, tenant, log));
+  await mkdir(path.dirname(to), { recursive: true, mode: 0o700 });
+  const file = await open(to, 'wx+', 0o600);
+  try {
+    const image = new ObjectImage(file);
+    if (snapshot) await image.begin(await bodyOf(records, tenant, snapshot));
+    for (const log of inEpoch('log')) {
+      const last = Number.parseInt(log.slice(log.lastIndexOf('/') + 2), 16);
+      if (last > image.number) await image.add(await bodyOf(records, tenant, log));
+    }
+    return await image.finish();
+  } finally {
+    await file.close();
   }
-  return image.database;
 }
 
 /** As workerd (1.20261117.1) lists those of a class: src/workerd/server/alarm-scheduler.c++; times are in ns. */
@@ -137,9 +144,14 @@ async function* all(records: BucketRecords, tenant: string, prefix: string): Asy
 }
 
 async function bytesOf(records: BucketRecords, tenant: string, key: string): Promise<Buffer> {
+  const body = await bodyOf(records, tenant, key);
+  return Buffer.isBuffer(body) ? body : await buffer(body);
+}
+
+async function bodyOf(records: BucketRecords, tenant: string, key: string): Promise<Packed> {
   const found = await records.get(tenant, key);
   if (!found) throw new Error(`${key} is missing`);
-  return Buffer.isBuffer(found.body) ? found.body : await buffer(found.body);
+  return found.body;
 }
 
 /** `v1/do/<namespace>/<id>/` */

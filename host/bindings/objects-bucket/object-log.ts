@@ -2,13 +2,14 @@
  * The database of an object, put together from what workerd's cluster mode (1.20261117.1) keeps of it in the bucket: a
  * snapshot, and the log after it. Seen in what workerd writes; whatever is not known here, or leaves a gap, is refused.
  */
-import { promisify } from 'node:util';
-import { gunzip } from 'node:zlib';
+import type { FileHandle } from 'node:fs/promises';
 import { CompositeList, Message, ObjectSize, Struct } from 'capnp-ts';
 import { MOST_BYTES } from './snapshot.ts';
+import { type Packed, Unpacked } from './unpacked.ts';
 
-const unpack = promisify(gunzip);
 const PAGE = 4_096;
+/** Where a SQLite file says how many pages it has. */
+const PAGE_COUNT_AT = 28;
 const WORD = 8;
 
 /** Kinds of entries. */
@@ -71,23 +72,32 @@ class Entry extends Struct {
   }
 }
 
-/** A database while it is put together. */
+/** A database while it is put together, in a file: of its bytes in memory are those of one entry of the log at most. */
 export class ObjectImage {
-  #bytes = Buffer.alloc(0);
+  readonly #file: FileHandle;
+  #size = 0;
   /** The next entry. */
   #next: { epoch: number; number: number } | undefined;
 
-  /** @throws Error where it is no snapshot that is known */
-  static async of(snapshot: Buffer): Promise<ObjectImage> {
-    const bytes = await unpack(snapshot, { maxOutputLength: MOST_BYTES });
-    const { entry, end } = entryAt(bytes, 0);
-    const [file, ...others] = entry.files;
-    if (!file || others.length > 0 || end + file.size !== bytes.length)
-      throw new Error('the snapshot is none that is known');
-    const image = new ObjectImage();
-    image.#bytes = Buffer.from(bytes.subarray(end));
-    image.#next = { epoch: entry.epoch, number: entry.number };
-    return image;
+  /** @param file empty, for reading and writing */
+  constructor(file: FileHandle) {
+    this.#file = file;
+  }
+
+  /** Before any entry of the log. @throws Error where it is no snapshot that is known */
+  async begin(snapshot: Packed): Promise<void> {
+    const bytes = new Unpacked(snapshot, MOST_BYTES);
+    try {
+      const entry = await entryOf(bytes);
+      const [file, ...others] = entry?.files ?? [];
+      if (!entry || !file || others.length > 0 || file.size > MOST_BYTES)
+        throw new Error('the snapshot is none that is known');
+      for await (const piece of bytes.rest()) await this.#write(this.#size, piece);
+      if (this.#size !== file.size) throw new Error('the snapshot is not as long as it says');
+      this.#next = { epoch: entry.epoch, number: entry.number };
+    } finally {
+      bytes.close();
+    }
   }
 
   /** How many entries are in it. */
@@ -96,24 +106,26 @@ export class ObjectImage {
   }
 
   /** @throws Error for what is not known, and for a gap */
-  async add(log: Buffer): Promise<void> {
-    const bytes = await unpack(log, { maxOutputLength: MOST_BYTES });
-    for (let at = 0; at < bytes.length; ) {
-      const { entry, end } = entryAt(bytes, at);
-      this.#apply(entry);
-      at = end;
+  async add(log: Packed): Promise<void> {
+    const bytes = new Unpacked(log, MOST_BYTES);
+    try {
+      for (let entry = await entryOf(bytes); entry; entry = await entryOf(bytes)) await this.#apply(entry);
+    } finally {
+      bytes.close();
     }
   }
 
-  /** @throws Error where it is no whole database */
-  get database(): Buffer {
-    const bytes = this.#bytes;
-    if (bytes.length > 0 && (bytes.length < PAGE || bytes.readUInt32BE(28) * PAGE !== bytes.length))
-      throw new Error('it is no whole database');
-    return bytes;
+  /** @returns its size, once it is on the disk for good @throws Error where it is no whole database */
+  async finish(): Promise<number> {
+    if (this.#size > 0) {
+      const { bytesRead, buffer } = await this.#file.read(Buffer.alloc(4), 0, 4, PAGE_COUNT_AT);
+      if (bytesRead < 4 || buffer.readUInt32BE(0) * PAGE !== this.#size) throw new Error('it is no whole database');
+    }
+    await this.#file.sync();
+    return this.#size;
   }
 
-  #apply(entry: Entry): void {
+  async #apply(entry: Entry): Promise<void> {
     const { epoch, number, kind } = entry;
     this.#next ??= { epoch, number: 0 };
     // Entries that were written together may begin before the snapshot.
@@ -123,38 +135,43 @@ export class ObjectImage {
     if (epoch !== this.#next.epoch || after !== this.#next.number)
       throw new Error(`its log has entry ${number} of epoch ${epoch} after ${JSON.stringify(this.#next)}`);
     this.#next = { epoch, number: number + 1 };
-    if (kind === COMMIT) this.#commit(entry);
-    else if (kind === REMOVE) this.#bytes = Buffer.alloc(0);
-    else if (kind === WRITE && entry.isAtStart) this.#write(0, entry.bytes);
-    else if (kind !== CREATE || this.#bytes.length > 0)
-      throw new Error(`an entry of its log is none that is known (${kind})`);
+    if (kind === COMMIT) await this.#commit(entry);
+    else if (kind === REMOVE) await this.#resize(0);
+    else if (kind === WRITE && entry.isAtStart) await this.#write(0, entry.bytes);
+    else if (kind !== CREATE || this.#size > 0) throw new Error(`an entry of its log is none that is known (${kind})`);
   }
 
-  #commit({ pages, pageCount }: Entry): void {
-    for (const { number, bytes } of pages) this.#write((number - 1) * PAGE, bytes);
-    const size = pageCount * PAGE;
-    this.#grow(size);
-    this.#bytes = this.#bytes.subarray(0, size);
+  async #commit({ pages, pageCount }: Entry): Promise<void> {
+    for (const { number, bytes } of pages) await this.#write((number - 1) * PAGE, bytes);
+    await this.#resize(pageCount * PAGE);
   }
 
-  #write(at: number, bytes: Uint8Array): void {
-    this.#grow(at + bytes.length);
-    this.#bytes.set(bytes, at);
+  async #write(at: number, bytes: Uint8Array): Promise<void> {
+    const end = at + bytes.length;
+    if (at < 0 || end > MOST_BYTES) throw new Error(`it has more than ${MOST_BYTES} bytes`);
+    for (let done = 0; done < bytes.length; )
+      done += (await this.#file.write(bytes, done, bytes.length - done, at + done)).bytesWritten;
+    this.#size = Math.max(this.#size, end);
   }
 
-  #grow(size: number): void {
+  async #resize(size: number): Promise<void> {
+    if (size === this.#size) return;
     if (size > MOST_BYTES) throw new Error(`it has more than ${MOST_BYTES} bytes`);
-    if (size > this.#bytes.length) this.#bytes = Buffer.concat([this.#bytes, Buffer.alloc(size - this.#bytes.length)]);
+    await this.#file.truncate(size);
+    this.#size = size;
   }
 }
 
-/** A Cap'n Proto message among others, or before other bytes. */
-function entryAt(bytes: Buffer, at: number): { entry: Entry; end: number } {
-  const segments = bytes.readUInt32LE(at) + 1;
+/** The next Cap'n Proto message. @returns undefined at the end */
+async function entryOf(bytes: Unpacked): Promise<Entry | undefined> {
+  const first = await bytes.take(4);
+  if (!first) return undefined;
+  const segments = first.readUInt32LE(0) + 1;
   if (segments > 65_536) throw new Error('it is no message that is known');
-  let end = at + Math.ceil((4 + 4 * segments) / WORD) * WORD;
-  for (let index = 0; index < segments; index++) end += WORD * bytes.readUInt32LE(at + 4 + 4 * index);
-  if (end > bytes.length) throw new Error('a message of it is cut off');
-  const message = new Message(Uint8Array.from(bytes.subarray(at, end)).buffer, false);
-  return { entry: message.getRoot(Entry), end };
+  const sizes = await bytes.take(Math.ceil((4 + 4 * segments) / WORD) * WORD - 4);
+  let size = 0;
+  for (let index = 0; index < segments; index++) size += WORD * (sizes?.readUInt32LE(4 * index) ?? 0);
+  const body = size > MOST_BYTES ? undefined : await bytes.take(size);
+  if (!sizes || !body) throw new Error('a message of it is cut off');
+  return new Message(Uint8Array.from(Buffer.concat([first, sizes, body])).buffer, false).getRoot(Entry);
 }
