@@ -21,11 +21,13 @@ interface Head {
 export class BucketCode implements SharedCode {
   readonly #files: SharedFiles;
   readonly #holdMs: number;
+  readonly #mostBytes: number;
 
-  /** @param files with nothing else among them */
-  constructor(files: SharedFiles, { holdMs = HOLD_MS } = {}) {
+  /** @param files with nothing else among them @param options.mostBytes of a version that is read */
+  constructor(files: SharedFiles, { holdMs = HOLD_MS, mostBytes = Number.POSITIVE_INFINITY } = {}) {
     this.#files = files;
     this.#holdMs = holdMs;
+    this.#mostBytes = mostBytes;
   }
 
   /** What is there is written again: it is in use from now on, though no version names it yet. */
@@ -36,9 +38,8 @@ export class BucketCode implements SharedCode {
 
   /** What is incomplete, or something else, has another digest than its name. */
   async get(digest: string): Promise<CodeBundle | undefined> {
-    const found = await this.#files.stat(digest);
-    if (!found) return undefined;
-    return decode(Buffer.concat(await (await this.#files.read(digest, 0, found.size)).toArray()));
+    const bytes = await this.#files.whole(digest, this.#mostBytes);
+    return bytes && decode(bytes);
   }
 
   /** Of all versions that are here. */

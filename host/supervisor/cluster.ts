@@ -19,6 +19,8 @@ import type { Folders } from './folders.ts';
 
 /** Setting that names the bucket. */
 const BUCKET = 'cluster:bucket';
+/** Of a version in the bucket, also where the setting was greater before; with its source map and what is in front. */
+const MOST_CODE_BYTES = 64 * 1_048_576;
 
 export interface Cluster {
   /** Of this node. */
@@ -81,7 +83,7 @@ export async function openCluster(
  * @throws Problem invalid_config that says what to do
  */
 export async function openBucket(
-  { cluster: { storage } }: Pick<Config, 'cluster'>,
+  { cluster: { storage }, runtime: { maxCodeBytes } }: Pick<Config, 'cluster' | 'runtime'>,
   { db }: Pick<Registry, 'db'>,
 ): Promise<SharedBucket> {
   const bucket = new S3Bucket(storage);
@@ -110,7 +112,8 @@ export async function openBucket(
       'invalid_config',
       'cluster.storage is another bucket, or another prefix, than the one that the nodes of this cluster have: give each node the same.',
     );
-  return { bucket, code: new BucketCode(bucket.files('code')), assets: new SharedAssets(bucket.files('assets')) };
+  const code = new BucketCode(bucket.files('code'), { mostBytes: Math.max(MOST_CODE_BYTES, 4 * maxCodeBytes) });
+  return { bucket, code, assets: new SharedAssets(bucket.files('assets')) };
 }
 
 /** @throws Problem invalid_config that says what to do */

@@ -10,6 +10,7 @@ import { OBJECT_COLUMNS, type ObjectRow, objectColumns, objectRow, READ_COLUMNS 
 export interface Segment {
   blob: string;
   size: number;
+  md5: string;
 }
 
 let nextId = 0;
@@ -38,7 +39,7 @@ export class ObjectIndex {
     this.database = database;
     this.totals = totals;
     this.#get = database.query(`SELECT ${READ_COLUMNS} FROM objects WHERE key = ?`);
-    this.#segments = database.query('SELECT blob, size FROM parts WHERE version = ? ORDER BY number');
+    this.#segments = database.query('SELECT blob, size, md5 FROM parts WHERE version = ? ORDER BY number');
     this.#page = database.query(`SELECT ${READ_COLUMNS} FROM objects WHERE key >= ? AND key < ? ORDER BY key LIMIT ?`);
     this.#value = database.query('SELECT value FROM objects WHERE key = ?');
     this.#put = database.query(
@@ -76,7 +77,7 @@ export class ObjectIndex {
   }
 
   *segments(version: string): Work<Segment[]> {
-    return (yield* this.#segments.all([version])).map(([blob, size]) => ({ blob, size }) as Segment);
+    return (yield* this.#segments.all([version])).map(([blob, size, md5]) => ({ blob, size, md5 }) as Segment);
   }
 
   /** Objects in key order, from the first key (inclusive) to the end (exclusive). */

@@ -111,7 +111,10 @@ export class R2Store {
     if (row.inline) return this.#whole(row, range, () => this.database.read(() => this.index.value(row.key)));
     if (row.blob !== null) {
       const { blob } = row;
-      if (!this.blobs.isDirect(blob, row.size)) return this.blobs.read(blob, range.offset, range.length);
+      if (!this.blobs.isDirect(blob, row.size)) {
+        const isAll = range.length === row.size;
+        return this.blobs.read(blob, range.offset, range.length, isAll ? row.etag : undefined);
+      }
       return this.#whole(row, range, () => this.blobs.read(blob, 0, row.size) as Buffer);
     }
     return Promise.resolve(Readable.from(this.#readSegments(segments, range), { objectMode: false }));
@@ -277,8 +280,8 @@ export class R2Store {
     const wanted = cut(segments, range);
     for (const { blob } of wanted) this.blobs.hold(blob);
     try {
-      for (const { blob, offset, length } of wanted) {
-        const bytes = this.blobs.read(blob, offset, length);
+      for (const { blob, offset, length, md5 } of wanted) {
+        const bytes = this.blobs.read(blob, offset, length, md5);
         if (Buffer.isBuffer(bytes)) yield bytes;
         else yield* (await bytes) as AsyncIterable<Buffer>;
       }
@@ -307,16 +310,16 @@ function sizeOf(segments: Segment[]): number {
 
 /** The parts of the segments that a range covers. */
 export function cut(
-  segments: { blob: string; size: number }[],
+  segments: Segment[],
   range: Range,
-): { blob: string; offset: number; length: number }[] {
+): { blob: string; offset: number; length: number; md5?: string }[] {
   const end = range.offset + range.length;
-  const pieces: { blob: string; offset: number; length: number }[] = [];
+  const pieces: ReturnType<typeof cut> = [];
   let start = 0;
-  for (const { blob, size } of segments) {
+  for (const { blob, size, md5 } of segments) {
     const from = Math.max(start, range.offset);
     const to = Math.min(start + size, end);
-    if (from < to) pieces.push({ blob, offset: from - start, length: to - from });
+    if (from < to) pieces.push({ blob, offset: from - start, length: to - from, ...(to - from === size && { md5 }) });
     start += size;
   }
   return pieces;

@@ -78,22 +78,22 @@ describe('ranges', () => {
     expect(() => resolveRange(request, size)).toThrow('The requested range is not satisfiable');
   });
 
-  test('a range is cut from segments without empty pieces', () => {
+  test('a range is cut from segments without empty pieces; the checksum is that of a whole segment', () => {
     const segments = [
-      { blob: 'a', size: 10 },
-      { blob: 'b', size: 10 },
-      { blob: 'c', size: 5 },
+      { blob: 'a', size: 10, md5: 'of a' },
+      { blob: 'b', size: 10, md5: 'of b' },
+      { blob: 'c', size: 5, md5: 'of c' },
     ];
     expect(cut(segments, { offset: 0, length: 25 })).toEqual([
-      { blob: 'a', offset: 0, length: 10 },
-      { blob: 'b', offset: 0, length: 10 },
-      { blob: 'c', offset: 0, length: 5 },
+      { blob: 'a', offset: 0, length: 10, md5: 'of a' },
+      { blob: 'b', offset: 0, length: 10, md5: 'of b' },
+      { blob: 'c', offset: 0, length: 5, md5: 'of c' },
     ]);
     expect(cut(segments, { offset: 9, length: 2 })).toEqual([
       { blob: 'a', offset: 9, length: 1 },
       { blob: 'b', offset: 0, length: 1 },
     ]);
-    expect(cut(segments, { offset: 10, length: 10 })).toEqual([{ blob: 'b', offset: 0, length: 10 }]);
+    expect(cut(segments, { offset: 10, length: 10 })).toEqual([{ blob: 'b', offset: 0, length: 10, md5: 'of b' }]);
   });
 });
 

@@ -1,9 +1,13 @@
 /** An S3 service that answers whatever it likes: time and memory stay bounded, errors are told, nothing false is taken. */
+import { createHash } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { Readable } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';
+import { SharedAssets } from '../../../host/assets/shared-assets.ts';
 import type { BlobBackend } from '../../../host/bindings/store-process/blobs/backend.ts';
 import { S3Bucket } from '../../../host/bindings/store-process/blobs/s3.ts';
+import { BucketCode } from '../../../host/runtime/bucket-code.ts';
 
 let server: Server | undefined;
 let blobs: BlobBackend | undefined;
@@ -14,15 +18,21 @@ afterEach(() => {
   server?.close();
 });
 
+type Answer = (request: IncomingMessage, response: ServerResponse) => void;
+
 /** The blobs of a tenant at a service that answers so. */
-async function at(answer: (request: IncomingMessage, response: ServerResponse) => void, silenceMs = 300) {
+async function at(answer: Answer, silenceMs = 300) {
+  blobs = (await serve(answer, silenceMs)).blobs('t');
+  return blobs;
+}
+
+async function serve(answer: Answer, silenceMs = 300): Promise<S3Bucket> {
   const opened = createServer(answer);
   server = opened;
   await new Promise<void>((resolve) => opened.listen(0, '127.0.0.1', resolve));
   const endpoint = `http://127.0.0.1:${(opened.address() as AddressInfo).port}`;
   const settings = { endpoint, region: 'r', bucket: 'bucket', prefix: 'p/', accessKey: 'a', secretKey: 's' };
-  blobs = new S3Bucket(settings, silenceMs).blobs('t');
-  return blobs;
+  return new S3Bucket(settings, silenceMs);
 }
 
 async function contentOf(of: BlobBackend, offset: number, length: number): Promise<string> {
@@ -61,7 +71,7 @@ function flood(response: ServerResponse, head = ''): () => number {
 it('takes an answer to the last byte that comes before the body is known to have ended', async () => {
   const answered = Promise.withResolvers<void>();
   const of = await at((request, response) => {
-    request.resume().once('end', () => response.end());
+    request.resume().once('end', () => response.setHeader('etag', '"e"').end());
     response.once('finish', answered.resolve);
   }, 5_000);
   async function* body() {
@@ -112,11 +122,43 @@ describe('reads', () => {
     );
     expect(await contentOf(part, 2, 3)).toBe('234');
   });
+
+  it('other bytes than were kept, as many, are an error before their end', async () => {
+    const service = await at((_, response) =>
+      response.writeHead(206, { 'content-range': 'bytes 0-2/3', 'content-length': 3 }).end('abd'),
+    );
+    const read = async (content: string) => {
+      const part = await service.read('name', 0, 3, createHash('md5').update(content).digest('hex'));
+      return Buffer.concat(await (part as Readable).toArray()).toString();
+    };
+    await expect(read('abc')).rejects.toThrow('something else');
+    expect(await read('abd')).toBe('abd');
+  });
+
+  it('of an object that claims to be far too large nothing is read', async () => {
+    let asked = 0;
+    const claims = (request: IncomingMessage, response: ServerResponse) => {
+      if (request.method !== 'HEAD') asked++;
+      response.writeHead(200, { 'content-length': 10 * 1_024 ** 3, etag: '"e"' });
+      if (request.method === 'HEAD') response.end();
+      else flood(response);
+    };
+    const files = (await serve(claims)).files('code');
+    try {
+      await expect(new BucketCode(files, { mostBytes: 1_000_000 }).get('digest')).rejects.toThrow('10737418240 bytes');
+      const assets = new SharedAssets(files);
+      await expect(assets.text('t', 'lists', 'digest')).rejects.toThrow('10737418240 bytes');
+      await expect(assets.check('t', 'files', 'digest')).rejects.toThrow('damaged');
+      expect(asked).toBe(0);
+    } finally {
+      files.close();
+    }
+  });
 });
 
 describe('writes', () => {
   it('an object that is taken before all of it was sent is an error, and is not read any further', async () => {
-    const service = await at((_, response) => response.writeHead(200).end());
+    const service = await at((_, response) => response.writeHead(200, { etag: '"e"' }).end());
     let produced = 0;
     async function* bytes() {
       for (; produced < 200; produced++) yield Buffer.alloc(1_048_576);
@@ -128,7 +170,11 @@ describe('writes', () => {
   });
 
   it.each<[string, (response: ServerResponse) => void]>([
-    ['200 with an error in it', (response) => response.end('<Error><Code>Lost</Code></Error>')],
+    ['200 with a page of something else', (response) => response.end('<html>Welcome to the network</html>')],
+    [
+      '200 with an error in it',
+      (response) => response.setHeader('etag', '"e"').end('<Error><Code>Lost</Code></Error>'),
+    ],
     ['another address', (response) => response.writeHead(307, { location: 'http://169.254.169.254/' }).end()],
     ['an answer without an end', (response) => void flood(response)],
     ['nothing', () => undefined],
@@ -147,6 +193,15 @@ describe('lists', () => {
     let pages = 0;
     const service = await at((_, response) => response.end(page([`p/t/${pages}a`, `p/t/${pages++}b`], pages < 3)));
     expect(await namesOf(service)).toEqual(['0a', '0b', '1a', '1b', '2a', '2b']);
+  });
+
+  it('pages that go round in a circle after the first are given up', async () => {
+    let pages = 0;
+    const service = await at((_, response) =>
+      response.end(page([pages === 0 ? 'p/t/first' : `p/t/${pages % 7}`], pages++ < 10_000)),
+    );
+    await expect(namesOf(service)).rejects.toThrow('again and again');
+    expect(pages).toBeLessThan(100);
   });
 
   it.each<[string, () => string]>([

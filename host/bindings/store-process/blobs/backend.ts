@@ -18,8 +18,11 @@ export interface BlobBackend {
   readonly directBytes: number;
   /** Resolves once the bytes survive power loss. On an error nothing is left under the name, or it will be collected. */
   write(name: string, bytes: Bytes): Promise<void>;
-  /** A part of a blob; small parts on a disk come at once. Rejects, or errors the stream, when bytes are missing. */
-  read(name: string, offset: number, length: number): Buffer | Promise<Readable>;
+  /**
+   * A part of a blob; small parts on a disk come at once. Rejects, or errors the stream, when bytes are missing.
+   * @param md5 of the part, hexadecimal, where it is known: what comes from elsewhere errs before its end otherwise
+   */
+  read(name: string, offset: number, length: number, md5?: string): Buffer | Promise<Readable>;
   /** A name that is not there is no error. */
   remove(name: string): Promise<void>;
   names(): AsyncIterable<string>;
@@ -38,6 +41,8 @@ export interface SharedFile {
 /** Files by names that say what is in them, which any node may write at any time. */
 export interface SharedFiles extends Pick<BlobBackend, 'write' | 'remove' | 'close'> {
   read(name: string, offset: number, length: number): Promise<Readable>;
+  /** All of a file; undefined where it is not there. @throws Error where it has more than so many bytes */
+  whole(name: string, mostBytes: number): Promise<Buffer | undefined>;
   stat(name: string): Promise<SharedFile | undefined>;
   /** @param below in front of the names */
   entries(below?: string): AsyncIterable<SharedFile>;
@@ -61,7 +66,7 @@ export interface StoreBlobs {
   /** Does a read of so many bytes answer a buffer at once? */
   isDirect(name: string, length: number): boolean;
   /** Small parts of local blobs come as a buffer; anything else as a stream. A blob stays while it is read. */
-  read(name: string, offset: number, length: number): Buffer | Promise<Readable>;
+  read(name: string, offset: number, length: number, md5?: string): Buffer | Promise<Readable>;
   /** Keeps a blob readable although its row may go meanwhile. */
   hold(name: string): void;
   release(name: string): void;

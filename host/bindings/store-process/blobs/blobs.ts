@@ -94,9 +94,9 @@ export class Blobs implements StoreBlobs {
     return isExtent(name) || length <= this.#backend.directBytes;
   }
 
-  read(name: string, offset: number, length: number): Buffer | Promise<Readable> {
+  read(name: string, offset: number, length: number, md5?: string): Buffer | Promise<Readable> {
     if (isExtent(name)) return this.#knownExtents().read(name, offset, length);
-    const bytes = this.#backend.read(name, offset, length);
+    const bytes = this.#backend.read(name, offset, length, md5);
     if (Buffer.isBuffer(bytes)) return bytes;
     this.hold(name);
     return bytes.then(

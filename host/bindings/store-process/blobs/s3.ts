@@ -2,9 +2,11 @@
  * Blobs in an S3 bucket, through the minio client. Only what every S3 has is used: PUT with a Content-Length, ranged
  * GET, DELETE, and listing of names; conditions and metadata are the index's work.
  */
+import { createHash } from 'node:crypto';
 import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
-import type { Readable } from 'node:stream';
+import { pipeline, type Readable, Transform } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Client } from 'minio';
 import type { S3Settings } from '../../../shared/contracts.ts';
@@ -92,7 +94,19 @@ class S3Blobs implements BlobBackend, SharedFiles {
     await retry(() => this.#upload(object, bytes.length, bytes.chunks));
   }
 
-  async read(name: string, offset: number, length: number): Promise<Readable> {
+  async read(name: string, offset: number, length: number, md5?: string): Promise<Readable> {
+    const part = await this.#read(name, offset, length);
+    return md5 === undefined ? part : checked(part, md5);
+  }
+
+  async whole(name: string, mostBytes: number): Promise<Buffer | undefined> {
+    const found = await this.stat(name);
+    if (!found) return undefined;
+    if (!(found.size <= mostBytes)) throw new Error(`the S3 service has ${found.size} bytes as ${name}`);
+    return buffer(await this.#read(name, 0, found.size));
+  }
+
+  #read(name: string, offset: number, length: number): Promise<Readable> {
     const { client } = this.#connection;
     return retry(async () => {
       const part = await client.getPartialObject(this.#bucket, this.#prefix + name, offset, length);
@@ -118,13 +132,16 @@ class S3Blobs implements BlobBackend, SharedFiles {
   async *entries(below = ''): AsyncIterable<SharedFile> {
     const { client } = this.#connection;
     const prefix = this.#prefix + below;
-    let first: string | undefined;
+    // Of a circle of names one is met again: the one that is kept, which is each time further on.
+    let kept: string | undefined;
+    let count = 0;
     for await (const item of client.listObjectsV2(this.#bucket, prefix, true)) {
       const { name, size, lastModified } = item as { name?: string; size: number; lastModified: Date };
       if (!name) continue;
       if (!name.startsWith(prefix)) throw new Error('the S3 service listed names that were not asked for');
-      if (name === first) throw new Error('the S3 service lists the same names again and again');
-      first ??= name;
+      if (name === kept) throw new Error('the S3 service lists the same names again and again');
+      count++;
+      if (Number.isInteger(Math.log2(count))) kept = name;
       yield { name: name.slice(this.#prefix.length), size, changedAt: Number(lastModified) };
     }
   }
@@ -182,7 +199,10 @@ class S3Blobs implements BlobBackend, SharedFiles {
         });
         response.once('error', reject);
         response.once('end', () => {
-          if (response.statusCode === 200 && !text.includes('<Error>')) resolve();
+          // Each S3 says what it has by an ETag; something else in its place does not.
+          const isS3 = response.headers.etag !== undefined || text.includes('<Error>');
+          if (response.statusCode === 200 && !isS3) reject(new Error('something else than an S3 service answered 200'));
+          else if (response.statusCode === 200 && !text.includes('<Error>')) resolve();
           else reject(new S3Failure(response.statusCode ?? 0, text));
         });
       });
@@ -222,6 +242,24 @@ class S3Failure extends Error {
     this.name = 'S3Failure';
     this.status = status;
   }
+}
+
+/** A reader learns that it is something else before the end, so takes none of it as whole. */
+function checked(part: Readable, md5: string): Readable {
+  const digest = createHash('md5');
+  const check = new Transform({
+    transform(piece: Buffer, _encoding, done) {
+      digest.update(piece);
+      done(null, piece);
+    },
+    flush(done) {
+      const isSame = digest.digest('hex') === md5;
+      done(isSame ? null : new Error('the S3 service answered something else than was kept there'));
+    },
+  });
+  // Errors are its reader's.
+  pipeline(part, check, () => undefined);
+  return check;
 }
 
 function drained(request: NodeJS.EventEmitter): Promise<void> {

@@ -67,10 +67,10 @@ export class ClusterBlobs implements StoreBlobs {
     return false;
   }
 
-  async read(name: string, offset: number, length: number): Promise<Readable> {
+  async read(name: string, offset: number, length: number, md5?: string): Promise<Readable> {
     this.#using++;
     try {
-      const stream = (await this.#options.backend.read(name, offset, length)) as Readable;
+      const stream = (await this.#options.backend.read(name, offset, length, md5)) as Readable;
       return stream.once('close', () => this.#using--);
     } catch (error) {
       this.#using--;
