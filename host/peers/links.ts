@@ -2,9 +2,11 @@
  * Connections between the nodes of a host: TLS with a certificate on both sides, and one line that says what the
  * connection is for. Who is not admitted any more is cut off at once.
  */
+import { createServer, type Server, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { connect, createServer, type Server, type TLSSocket } from 'node:tls';
+import { connect, createServer as createTlsServer, type TLSSocket } from 'node:tls';
 import { type CertifiedKey, identityOf, type PeerIdentity } from './authority.ts';
+import { Places } from './places.ts';
 
 export interface PeerLinksOptions {
   /** Certificate of the authority, PEM. */
@@ -16,13 +18,15 @@ export interface PeerLinksOptions {
   addressOf(node: number): { host: string; port: number } | undefined;
   /** Takes a connection. @param purpose what the other node said it is for; it may be anything */
   onConnection(purpose: string, stream: Duplex, from: number): void;
+  /** Connections of others at a time; default: `MOST` */
+  most?: typeof MOST;
 }
 
 /** Until a connection stands and has said what it is for, ms. */
 const OPEN_MS = 5_000;
 const MOST_PURPOSE = 512;
-/** Connections of other nodes at a time. */
-const MOST_CONNECTIONS = 4_096;
+/** Connections of other nodes at a time, and of those who have not shown yet that they are one. */
+const MOST = { nodes: 4_096, strangers: 1_024 };
 const MOST_LISTENERS = 30;
 /** Silent ones are asked whether they are still there, ms. */
 const KEEP_ALIVE_MS = 5_000;
@@ -30,13 +34,22 @@ const KEEP_ALIVE_MS = 5_000;
 export class PeerLinks {
   readonly #options: PeerLinksOptions;
   readonly #server: Server;
+  /** It does not listen: it is handed its connections. */
+  readonly #tls: Server;
+  /** By the address that they come from; their TLS is being set up. */
+  readonly #strangers: Places<string, Socket>;
+  /** Takes one from among the strangers. By `endOf`: TLS has a socket of its own on each connection. */
+  readonly #known = new Map<string, () => void>();
+  readonly #callers: Places<number, TLSSocket>;
   /** Both ways. */
   readonly #open = new Map<TLSSocket, PeerIdentity>();
 
   constructor(options: PeerLinksOptions) {
     this.#options = options;
-    const { authority, own } = options;
-    this.#server = createServer(
+    const { authority, own, most = MOST } = options;
+    this.#strangers = new Places(most.strangers);
+    this.#callers = new Places(most.nodes);
+    this.#tls = createTlsServer(
       {
         ca: authority,
         cert: own.certificate,
@@ -45,12 +58,11 @@ export class PeerLinks {
         rejectUnauthorized: true,
         minVersion: 'TLSv1.3',
         handshakeTimeout: OPEN_MS,
-        noDelay: true,
       },
       (socket) => this.#accept(socket),
     );
-    this.#server.maxConnections = MOST_CONNECTIONS;
-    this.#server.on('tlsClientError', (_error, socket) => socket.destroy());
+    this.#tls.on('tlsClientError', (_error, socket) => socket.destroy());
+    this.#server = createServer({ noDelay: true }, (socket) => this.#meet(socket));
   }
 
   /** @returns the port */
@@ -111,6 +123,21 @@ export class PeerLinks {
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
   }
 
+  /** Before anything is done for TLS: who comes often is turned away cheaply. */
+  #meet(socket: Socket): void {
+    const from = endOf(socket);
+    const address = socket.remoteAddress ?? '';
+    socket.on('error', () => undefined);
+    if (!this.#strangers.take(address, socket)) return;
+    const leave = () => {
+      this.#strangers.leave(address, socket);
+      this.#known.delete(from);
+    };
+    this.#known.set(from, leave);
+    socket.once('close', leave);
+    this.#tls.emit('connection', socket);
+  }
+
   #accept(socket: TLSSocket): void {
     const peer = identityOf(socket.getPeerCertificate());
     socket.on('error', () => undefined);
@@ -119,8 +146,13 @@ export class PeerLinks {
       return;
     }
     this.#keep(socket, peer);
+    this.#known.get(endOf(socket))?.();
     const late = setTimeout(() => socket.destroy(), OPEN_MS);
-    socket.once('close', () => clearTimeout(late));
+    socket.once('close', () => {
+      clearTimeout(late);
+      this.#callers.leave(peer.node, socket);
+    });
+    if (!this.#callers.take(peer.node, socket)) return;
     let said = Buffer.alloc(0);
     const read = (): void => {
       for (let part = socket.read() as Buffer | null; part; part = socket.read() as Buffer | null) {
@@ -141,4 +173,9 @@ export class PeerLinks {
     };
     socket.on('readable', read);
   }
+}
+
+/** Of the other side. */
+function endOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
 }

@@ -5,7 +5,7 @@ import type { Duplex } from 'node:stream';
 import { connect } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type CertifiedKey, certifyNode, createAuthority, type PeerIdentity } from '../../host/peers/authority.ts';
-import { PeerLinks } from '../../host/peers/links.ts';
+import { PeerLinks, type PeerLinksOptions } from '../../host/peers/links.ts';
 
 describe('links between nodes', () => {
   let authority: CertifiedKey;
@@ -18,6 +18,7 @@ describe('links between nodes', () => {
 
   beforeAll(async () => {
     [authority, strangers] = await Promise.all([createAuthority(), createAuthority()]);
+    nodes.set(4, await certifyNode(authority, 4));
     for (const node of [1, 2, 3]) {
       const own = await certifyNode(authority, node);
       nodes.set(node, own);
@@ -30,8 +31,9 @@ describe('links between nodes', () => {
     for (const link of links.values()) await link.close();
   });
 
-  function linkOf(own: CertifiedKey, trusted: CertifiedKey): PeerLinks {
+  function linkOf(own: CertifiedKey, trusted: CertifiedKey, most?: PeerLinksOptions['most']): PeerLinks {
     return new PeerLinks({
+      ...(most && { most }),
       authority: trusted.certificate,
       own,
       admits: ({ fingerprint }) => !revoked.has(fingerprint),
@@ -41,6 +43,10 @@ describe('links between nodes', () => {
         stream.pipe(stream);
       },
     });
+  }
+
+  function tlsOf({ certificate, key }: CertifiedKey) {
+    return { cert: certificate, key, checkServerIdentity: () => undefined };
   }
 
   /** What comes back of what was said, or the error. */
@@ -101,6 +107,54 @@ describe('links between nodes', () => {
     expect(await echo(dial(1, 3), 'x')).toBe('that is not node 3');
     const again = linkOf(await certifyNode(authority, 3), authority);
     expect(await echo(again.dial(1, 'echo'), 'x')).toBe('x');
+  });
+
+  describe('many connections', () => {
+    let full: PeerLinks;
+    let port: number;
+    const sockets: Duplex[] = [];
+
+    beforeAll(async () => {
+      full = linkOf(nodes.get(1) as CertifiedKey, authority, { strangers: 20, nodes: 20 });
+      port = await full.listen('127.0.0.1', 0);
+      ports.set(4, port);
+    });
+    afterAll(async () => {
+      for (const socket of sockets) socket.destroy();
+      await full.close();
+    });
+    /** As `dial`, of the node that has few places. */
+    const dialFull = (from: number) => {
+      const own = nodes.get(from) as CertifiedKey;
+      const socket = connect({ port, host: '127.0.0.1', ca: authority.certificate, ...tlsOf(own) });
+      socket.write('echo\n');
+      sockets.push(socket.on('error', () => undefined));
+      return socket;
+    };
+
+    test('of strangers who say nothing leave the nodes theirs', async () => {
+      const silent = Array.from({ length: 60 }, () => {
+        const socket = connectPlainly({ port, host: '127.0.0.1', localAddress: '127.0.0.2' });
+        sockets.push(socket.on('error', () => undefined).resume());
+        return socket;
+      });
+      await Promise.all(silent.map((socket) => once(socket, 'connect')));
+      expect(await echo(dialFull(2), 'x')).toBe('x');
+      await expect.poll(() => silent.filter((socket) => !socket.closed).length).toBeLessThanOrEqual(20);
+    });
+
+    test('of one node leave the others theirs', async () => {
+      const greedy = Array.from({ length: 30 }, () => dialFull(2));
+      const open = () => greedy.filter((socket) => !socket.closed).length;
+      await Promise.all(greedy.map((socket) => Promise.race([once(socket, 'session'), once(socket, 'close')])));
+      await expect.poll(open).toBe(20);
+      for (let at = 0; at < 3; at++) {
+        const one = dialFull(4);
+        one.write('x');
+        await once(one, 'data');
+      }
+      await expect.poll(open).toBe(17);
+    });
   });
 
   test('strangers are cut off: no TLS, no purpose, a purpose without end', async () => {
