@@ -145,7 +145,9 @@ describe('reads', () => {
     };
     const files = (await serve(claims)).files('code');
     try {
-      await expect(new BucketCode(files, { mostBytes: 1_000_000 }).get('digest')).rejects.toThrow('10737418240 bytes');
+      await expect(new BucketCode(files, { mostBytes: 1_000_000 }).get('digest')).rejects.toThrow(
+        'gives 10737418240 bytes',
+      );
       const assets = new SharedAssets(files);
       await expect(assets.text('t', 'lists', 'digest')).rejects.toThrow('10737418240 bytes');
       await expect(assets.check('t', 'files', 'digest')).rejects.toThrow('damaged');

@@ -102,7 +102,7 @@ class S3Blobs implements BlobBackend, SharedFiles {
   async whole(name: string, mostBytes: number): Promise<Buffer | undefined> {
     const found = await this.stat(name);
     if (!found) return undefined;
-    if (!(found.size <= mostBytes)) throw new Error(`the S3 service has ${found.size} bytes as ${name}`);
+    if (!(found.size <= mostBytes)) throw new Error(`the S3 service gives ${found.size} bytes as the size of ${name}`);
     return buffer(await this.#read(name, 0, found.size));
   }
 

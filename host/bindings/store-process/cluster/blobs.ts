@@ -11,6 +11,7 @@ import type { Logger } from 'pino';
 import type { BlobBackend, Bytes, KnownBytes, StoreBlobs } from '../blobs/backend.ts';
 import type { Work } from '../work.ts';
 import type { Pools } from './pools.ts';
+import { checkedBySum, SUM_BYTES, SUMMED, withSum } from './sums.ts';
 
 /** Longest time in which a blob is written and named; it is refused a name then. */
 const NAMED_WITHIN = "interval '1 day'";
@@ -29,6 +30,8 @@ export interface ClusterBlobsOptions {
   pools: Pools;
   store: string;
   backend: BlobBackend;
+  /** Each blob is always read whole, and no row has a checksum of it. */
+  sums: boolean;
   /** Folder for bytes of unknown length, on their way to S3. */
   spool: string;
   log: Logger;
@@ -48,12 +51,13 @@ export class ClusterBlobs implements StoreBlobs {
   }
 
   async write(bytes: Bytes): Promise<string> {
-    const { pools, store, backend } = this.#options;
-    const name = `${Date.now().toString(36)}${randomBytes(10).toString('hex')}`;
+    const { pools, store, backend, sums } = this.#options;
+    const name = `${Date.now().toString(36)}${randomBytes(10).toString('hex')}${sums ? SUMMED : ''}`;
     this.#using++;
     try {
       await pools.write(DOOM, [store, name]);
-      await backend.write(name, bytes.length === undefined ? await this.#spooled(name, bytes.stream) : bytes);
+      const known = bytes.length === undefined ? await this.#spooled(name, bytes.stream) : bytes;
+      await backend.write(name, sums ? withSum(known) : known);
       return name;
     } catch (error) {
       this.abandon(name);
@@ -70,7 +74,9 @@ export class ClusterBlobs implements StoreBlobs {
   async read(name: string, offset: number, length: number, md5?: string): Promise<Readable> {
     this.#using++;
     try {
-      const stream = (await this.#options.backend.read(name, offset, length, md5)) as Readable;
+      const hasSum = name.endsWith(SUMMED);
+      const read = this.#options.backend.read(name, offset, hasSum ? length + SUM_BYTES : length, md5);
+      const stream = hasSum ? checkedBySum((await read) as Readable) : ((await read) as Readable);
       return stream.once('close', () => this.#using--);
     } catch (error) {
       this.#using--;
