@@ -2,9 +2,8 @@
 import type { AssetStore } from '../assets/asset-store.ts';
 import { tollRoutes } from '../payments/paid-routes.ts';
 import type { Changes } from '../registry/changes.ts';
-import type { Deployments } from '../registry/deployments.ts';
+import type { Deployments, Routed } from '../registry/deployments.ts';
 import type { Domains } from '../registry/domains.ts';
-import type { Deployment } from '../registry/schema/deployments.ts';
 import type { Channel } from '../shared/channel.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
@@ -54,7 +53,7 @@ export class RoutePublisher {
   async all(): Promise<Route[]> {
     const { deployments, domains, clock } = this.#deps;
     const [rows, servable, previews] = await Promise.all([
-      deployments.routable(clock.now()),
+      deployments.routed(clock.now()),
       domains.servable(),
       deployments.previews(),
     ]);
@@ -103,12 +102,12 @@ export class RoutePublisher {
     );
   }
 
-  async #prepareAll(rows: readonly Deployment[]): Promise<void> {
+  async #prepareAll(rows: readonly Routed[]): Promise<void> {
     for (const row of rows) if (row.state === 'active') await this.#prepare(row);
   }
 
   /** Without a table the files are served all the same. */
-  async #prepare({ tenant, assets }: Deployment): Promise<void> {
+  async #prepare({ tenant, assets }: Routed): Promise<void> {
     if (assets) await this.#deps.assets.prepare(tenant, assets).catch(() => undefined);
   }
 
@@ -117,7 +116,7 @@ export class RoutePublisher {
     return { slug, state: 'deploying', domains: [], paidRoutes: [], idleTimeoutMs: requestIdleMs, maxBodyBytes };
   }
 
-  #route(row: Deployment, domains: string[], previews: string[]): Route {
+  #route(row: Routed, domains: string[], previews: string[]): Route {
     const { config, assets } = this.#deps;
     const suspended = suspension(row);
     return {

@@ -28,7 +28,21 @@ import { SlugClaims } from './slug-claims.ts';
 import { unusedCode } from './unused-code.ts';
 
 export const DAY_MS = 86_400_000;
+/** What a route is made of. To read all columns of ten thousand deployments takes a start three times as long. */
+const ROUTED = (({ tenant, slug, state, builtin, paidRoutes, limits, assets, suspendedAt, suspendedReason }) => ({
+  tenant,
+  slug,
+  state,
+  builtin,
+  paidRoutes,
+  limits,
+  assets,
+  suspendedAt,
+  suspendedReason,
+}))(deployments);
+export type Routed = Pick<Deployment, keyof typeof ROUTED>;
 const SERVES = and(eq(deployments.state, 'active'), isNull(deployments.suspendedAt));
+const OLDEST_FIRST = [desc(sql`${deployments.state} = 'decommissioned'`), asc(deployments.createdAt)];
 /** Bindings that are kept in Durable Objects. */
 const OBJECT_BINDINGS = ['durableObjects', 'queues', 'workflows'] as const;
 /** Deployments of one wallet that are listed. */
@@ -94,6 +108,15 @@ export interface DeploymentSearch {
 export interface DeploymentSnapshot {
   row: Deployment;
   secrets: (typeof secrets.$inferSelect)[];
+}
+
+function isRouted(now: number) {
+  return sql`${deployments.state} <> 'decommissioned' OR ${deployments.freeAt} > ${now}`;
+}
+
+/** A slug taken again after decommissioning has two rows; the living one comes last and wins. */
+function newest<Row extends { slug: string }>(rows: Row[]): Row[] {
+  return [...new Map(rows.map((row) => [row.slug, row])).values()];
 }
 
 export function newTenantId(): TenantId {
@@ -178,14 +201,25 @@ export class Deployments {
   }
 
   /** All that edges must know: living slugs, and decommissioned ones that nobody else may take yet. */
+  async routed(now: number): Promise<Routed[]> {
+    return newest(
+      await this.#db
+        .select(ROUTED)
+        .from(deployments)
+        .where(isRouted(now))
+        .orderBy(...OLDEST_FIRST),
+    );
+  }
+
+  /** The same with all that is known of them. */
   async routable(now: number): Promise<Deployment[]> {
-    const rows = await this.#db
-      .select()
-      .from(deployments)
-      .where(sql`${deployments.state} <> 'decommissioned' OR ${deployments.freeAt} > ${now}`)
-      .orderBy(desc(sql`${deployments.state} = 'decommissioned'`), asc(deployments.createdAt));
-    // A slug taken again after decommissioning has two rows; the living one comes last and wins.
-    return [...new Map(rows.map((row) => [row.slug, row])).values()];
+    return newest(
+      await this.#db
+        .select()
+        .from(deployments)
+        .where(isRouted(now))
+        .orderBy(...OLDEST_FIRST),
+    );
   }
 
   /** The living ones of a wallet, newest first. */
@@ -426,7 +460,7 @@ export class Deployments {
     const rows = await this.#db
       .select({ tenant: versions.tenant, preview: versions.preview })
       .from(versions)
-      .where(tenant === undefined ? undefined : eq(versions.tenant, tenant));
+      .where(and(isNotNull(versions.preview), tenant === undefined ? undefined : eq(versions.tenant, tenant)));
     const found = new Map<TenantId, string[]>();
     for (const { tenant, preview } of rows) {
       if (preview === null) continue;

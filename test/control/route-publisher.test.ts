@@ -16,7 +16,7 @@ function rig(deploying: string[] = []) {
   const table = new RoutePublisher({
     deployments: {
       bySlug: async (slug: string) => rows.get(slug),
-      routable: async () => [...rows.values()],
+      routed: async () => [...rows.values()],
       previews: async () => new Map(),
     },
     domains: { servable: async () => new Map(), servableBy: async () => [] },
