@@ -44,6 +44,7 @@ export interface StagedCode {
 /** The content of a version, in a folder of its own that is no version yet. */
 interface Unnamed {
   folder: string;
+  bundle: CodeBundle;
   written: Promise<void>;
 }
 
@@ -95,24 +96,18 @@ export class CodeStore {
     const written = writeContent(folder, bundle);
     // A failure is thrown to whoever gives it its name.
     written.catch(() => undefined);
-    return { folder, written };
+    return { folder, bundle, written };
   }
 
-  async #name({ folder: temporary, written }: Unnamed, bundle: CodeBundle, digest: string): Promise<string> {
+  /** @param bundle what was written, or the same with the entrypoints that were found meanwhile */
+  async #name({ folder: temporary, written, ...staged }: Unnamed, bundle: CodeBundle, digest: string): Promise<string> {
     await this.#removals.get(digest);
     const target = path.join(this.#folder, digest);
     if (await this.#holds(target, digest)) return digest;
     const damaged = `${temporary}-damaged`;
     try {
-      const { modules, sourceMap, entrypoints } = bundle;
-      const manifest: Manifest = {
-        modules: modules.map(({ name, type }, index) => ({ name, type, file: moduleFile(index) })),
-        sourceMap: sourceMap !== undefined,
-        ...(entrypoints && { entrypoints }),
-      };
       await written;
-      await writeDurably(path.join(temporary, MANIFEST), JSON.stringify(manifest));
-      await syncFolder(temporary);
+      if (bundle !== staged.bundle) await writeDurably(path.join(temporary, MANIFEST), manifestOf(bundle));
       await rename(temporary, target).catch(async (error) => {
         // Somebody else stored the same content meanwhile, or it is damaged.
         if (await this.#holds(target, digest)) return;
@@ -291,15 +286,27 @@ function moduleFile(index: number): string {
   return `module-${index}`;
 }
 
-/** All of a version but its manifest, to a new folder. */
-async function writeContent(folder: string, { modules, sourceMap }: CodeBundle): Promise<void> {
+function manifestOf({ modules, sourceMap, entrypoints }: CodeBundle): string {
+  const manifest: Manifest = {
+    modules: modules.map(({ name, type }, index) => ({ name, type, file: moduleFile(index) })),
+    sourceMap: sourceMap !== undefined,
+    ...(entrypoints && { entrypoints }),
+  };
+  return JSON.stringify(manifest);
+}
+
+/** All of a version, to a new folder. */
+async function writeContent(folder: string, bundle: CodeBundle): Promise<void> {
+  const { modules, sourceMap } = bundle;
   await mkdir(folder, { recursive: true, mode: 0o700 });
   for (const [index, { body }] of modules.entries()) await writeDurably(path.join(folder, moduleFile(index)), body);
   if (sourceMap !== undefined) await writeDurably(path.join(folder, SOURCE_MAP), sourceMap);
+  await writeDurably(path.join(folder, MANIFEST), manifestOf(bundle));
+  await syncFolder(folder);
 }
 
 async function writeDurably(file: string, content: string | Uint8Array): Promise<void> {
-  const handle = await open(file, 'wx', 0o600);
+  const handle = await open(file, 'w', 0o600);
   try {
     await handle.writeFile(content);
     await handle.sync();
