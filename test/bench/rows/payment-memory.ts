@@ -7,28 +7,21 @@ import { type Fetch, mppFetch, mppSessionFetch, paymentFor } from '../../e2e/sup
 import { grant, register } from '../../e2e/support/deals-host.ts';
 import { type TestHost, until } from '../../e2e/support/host.ts';
 import { payFromCredit } from '../../e2e/support/pay-callers.ts';
-import { collectGarbage } from '../garbage.ts';
+import { growth, sample } from '../part-memory.ts';
 import { startPaymentChain } from '../peers/payment-chain.ts';
 import { startTurnpike } from '../peers/turnpike.ts';
-import { commandOf, privateOf, processTree } from '../processes.ts';
-import { type Figure, judge, type RowResult, round } from '../table.ts';
+import type { Figure, RowResult } from '../table.ts';
 
 const CALLS = Number(process.env.PAID_CALLS ?? 2_000);
 const REFUSED = CALLS / 10;
 const SAMPLES = 10;
 const LANES = [0, 1, 2, 3];
-const MB = 1e6;
 
 /** Answers paid calls, and tells the pay platform what one costs. */
 const SHOP = `export default { fetch(request) {
   if (request.headers.get('x-pay-usage') !== 'none') return new Response('hello');
   return Response.json({ serviceSlug: 'bench', usage: [{ meterSlug: 'look', quantity: 1 }] }, { status: 402 });
 } };`;
-
-const PARTS: [name: string, program: RegExp][] = [
-  ['edge', /edge\/main/],
-  ['storage', /store-process/],
-];
 
 export async function paymentMemory(): Promise<RowResult> {
   const chain = await startPaymentChain();
@@ -66,17 +59,11 @@ async function measured(host: TestHost, metered: string): Promise<RowResult> {
     402,
   );
   figures.push(await sample(host, `and ${REFUSED} refused`));
-  // What is compiled and kept once is there after the first calls.
-  const grown = Object.keys(figures[0]?.cells ?? {}).map((part) =>
-    judge(`${part}: grown since the first calls, MB`, '≤ 20', [
-      Number(figures.at(-1)?.cells[part]) - Number(figures[1]?.cells[part]),
-    ]),
-  );
   return {
     id: 'payment-memory',
     title: 'Private memory over paid calls, MB (vouchers and prepaid calls on four lanes each; garbage collected)',
     figures,
-    targets: grown,
+    targets: growth(figures),
     skipped: [],
   };
 }
@@ -129,16 +116,4 @@ async function each(lanes: (() => Promise<Response>)[], count: number, status: n
       }
     }),
   );
-}
-
-async function sample(host: TestHost, subject: string): Promise<Figure> {
-  await collectGarbage(host.pid);
-  const pids = processTree([host.pid]);
-  const ofProgram = (program: RegExp) =>
-    pids.filter((pid) => program.test(commandOf(pid))).reduce((sum, pid) => sum + privateOf(pid), 0);
-  const parts: [string, number][] = [
-    ['supervisor', privateOf(host.pid)],
-    ...PARTS.map(([name, program]): [string, number] => [name, ofProgram(program)]),
-  ];
-  return { subject, cells: Object.fromEntries(parts.map(([name, bytes]) => [name, round(bytes / MB)])) };
 }

@@ -13,6 +13,7 @@ import { startTurnpike } from '../peers/turnpike.ts';
 import { commandOf, privateBytes, privateOf, processTree } from '../processes.ts';
 import { judge, type RowResult, round } from '../table.ts';
 import { HELLO } from '../workers.ts';
+import { requestMemory } from './request-memory.ts';
 
 const MB = 1e6;
 const WARM = 200;
@@ -27,6 +28,7 @@ export function scaleRows(): { id: string; run(waits: () => void): Promise<RowRe
         return memory();
       },
     },
+    { id: 'request-memory', run: requestMemory },
     { id: 'registered', run: registered },
     { id: 'warm', run: warm },
     { id: 'fairness', run: fairness, alone: true },
