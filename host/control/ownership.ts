@@ -37,7 +37,7 @@ export async function requireOwner(
   }
   const bearer = bearerOf(call.request);
   if (bearer !== undefined) {
-    const verified = deps.payments.ownerTokens.verify(deployment.slug, bearer);
+    const verified = await deps.payments.ownerTokens.verify(deployment.slug, bearer);
     if (!verified) throw badToken();
     const { isSession, ...payer } = verified;
     if (payer.address !== deployment.owner) throw notOwner(deployment, payer.address);
@@ -64,7 +64,7 @@ export async function requireWallet(
 ): Promise<{ payer: Payer } | { response: Response }> {
   const bearer = bearerOf(request);
   if (bearer === undefined) return await payments.proveOwner(request, context, proof);
-  const read = payments.ownerTokens.read(bearer);
+  const read = await payments.ownerTokens.read(bearer);
   if (!read) throw badToken();
   if (read.slug !== null)
     throw new Problem('forbidden', `This token is for ${read.slug} alone; this takes the wallet, or a session of it.`);

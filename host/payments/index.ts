@@ -306,8 +306,13 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         },
       );
     },
-    ownerTokens: createOwnerTokens(key.derive('owner-token'), () => trustedClock.latest(), highest),
-    signIns: createSignIns({ consoleUrl: options.consoleUrl ?? `${options.publicUrl}${CONSOLE_PATH}`, chainId }),
+    ownerTokens: createOwnerTokens(key.derive('owner-token'), machine.keys, () => trustedClock.latest(), highest),
+    signIns: createSignIns({
+      key: key.derive('sign-in'),
+      keys: machine.keys,
+      consoleUrl: options.consoleUrl ?? `${options.publicUrl}${CONSOLE_PATH}`,
+      chainId,
+    }),
     toll: (request, context, deployment) => toll.handle(request, context, deployment),
     tollSocket: (request, context, deployment, caller) => toll.handshake(request, context, deployment, caller),
     bare402: (call, context, deployment) => toll.bare(call, context, deployment),

@@ -2,23 +2,26 @@
  * Signing in by a wallet: a message as EIP-4361 has it, which names this host, what it is for, and a nonce. Wallets warn
  * where the page that asks is not of the host that the message names.
  *
- * A nonce carries its end and is signed by this process, so that those who ask for one and never come back cost no
- * memory; a used one is remembered until it ends. A restart of the host ends all of them.
+ * A nonce carries its end and is signed by the host, so that those who ask for one and never come back cost nothing, and
+ * any node can take what another gave; a used one is in the registry.
  */
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { getAddress, isHex, recoverMessageAddress } from 'viem';
+import type { PaymentKeys } from '../registry/payments/keys.ts';
 import { Problem } from '../shared/problem.ts';
 import { payerDid } from './terms.ts';
 import type { Payer, SignIns } from './types.ts';
 
 const LIFE_MS = 5 * 60_000;
-/** Sign-ins within the life of a nonce. */
-const MOST_USED = 50_000;
 const ADDRESS = /^0x[0-9a-fA-F]{40}$/;
 const NONCE = /^([0-9a-f]{12})([0-9a-f]{24})([0-9a-f]{32})$/;
 const SIGNATURE_DIGITS = 130;
 
 export interface SignInOptions {
+  /** The same at all nodes. */
+  key: Buffer;
+  /** Remembers which nonces were used. */
+  keys: Pick<PaymentKeys, 'claim'>;
   /** Address of the owner's console. */
   consoleUrl: string;
   chainId: number;
@@ -61,9 +64,7 @@ export function signInMessage({ host, address, statement, uri, chainId, nonce, .
   ].join('\n');
 }
 
-export function createSignIns({ consoleUrl, chainId, now = steadyNow() }: SignInOptions): SignIns {
-  const key = randomBytes(32);
-  const used = new Map<string, number>();
+export function createSignIns({ key, keys, consoleUrl, chainId, now = steadyNow() }: SignInOptions): SignIns {
   const { host } = new URL(consoleUrl);
 
   const mac = (address: string, issued: string, random: string) =>
@@ -103,14 +104,8 @@ export function createSignIns({ consoleUrl, chainId, now = steadyNow() }: SignIn
       const message = messageOf(address, nonce, issuedAt);
       const signer = await recoverMessageAddress({ message, signature }).catch(() => undefined);
       if (signer?.toLowerCase() !== address) throw refused('Another wallet signed, or another message');
-      // From here to the note nothing waits: of two at once the second is refused.
-      for (const [one, until] of used) {
-        if (until > now()) break;
-        used.delete(one);
-      }
-      if (used.has(random)) throw refused('The message was used already');
-      if (used.size >= MOST_USED) throw new Problem('overloaded', 'Too many sign in at this moment; try again soon.');
-      used.set(random, now() + LIFE_MS);
+      // Of two at once the second is refused.
+      if (!(await keys.claim(`sign-in:${random}`, issuedAt + LIFE_MS))) throw refused('The message was used already');
       return { address: address as Payer['address'], did: payerDid(chainId, address) };
     },
   };

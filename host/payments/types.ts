@@ -188,18 +188,18 @@ export interface OwnerTokens {
   /** A bearer token for one slug; null: a session, for all slugs of the wallet. */
   issue(slug: string | null, payer: Payer): { token: string; expiresAt: number };
   /** What a token is good for, or undefined. */
-  read(token: string): { slug: string | null; payer: Payer; expiresAt: number } | undefined;
+  read(token: string): Promise<{ slug: string | null; payer: Payer; expiresAt: number } | undefined>;
   /** The payer that the token was issued to, or undefined. `isSession`: a browser holds it. */
-  verify(slug: string, token: string): (Payer & { isSession?: true }) | undefined;
-  /** It is worth nothing from now on, until the host is started again. @returns whether it was worth something */
-  end(token: string): boolean;
+  verify(slug: string, token: string): Promise<(Payer & { isSession?: true }) | undefined>;
+  /** It is worth nothing from now on, at all nodes. @returns whether it was worth something */
+  end(token: string): Promise<boolean>;
 }
 
 /** Signing in by a wallet in a browser, with a message as EIP-4361 has it. */
 export interface SignIns {
   /** @returns what the wallet is to sign; nothing is kept of it. @throws Problem invalid_field */
   begin(address: string): Promise<{ nonce: string; message: string; expiresAt: number }>;
-  /** @returns who signed that message, for the first time. @throws Problem unauthorized | overloaded */
+  /** @returns who signed that message, for the first time. @throws Problem unauthorized */
   finish(proof: { address: string; nonce: string; signature: string }): Promise<Payer>;
 }
 

@@ -1,50 +1,60 @@
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import { createOwnerTokens } from '../../host/payments/owner-tokens.ts';
+import { type OpenClaims, openClaims } from '../registry/support/claims.ts';
 
 const NOW = Date.parse('2026-11-01T00:00:00Z');
 const MINUTE_MS = 60_000;
 const payer = { address: `0x${'1'.repeat(40)}`, did: 'did:pkh:eip155:1:0x1' } as const;
 
+let claims: OpenClaims;
+
+beforeAll(async () => {
+  claims = await openClaims();
+});
+afterAll(() => claims.close());
 beforeEach(() => void vi.useFakeTimers({ toFake: ['performance'] }));
 afterEach(() => void vi.useRealTimers());
 
-it('a token ends after fifteen minutes, and no clock that is set back revives it', () => {
+it('a token ends after fifteen minutes, and no clock that is set back revives it', async () => {
   let clock = NOW;
   const key = Buffer.alloc(32);
-  const tokens = createOwnerTokens(key, () => clock, NOW);
+  const tokens = createOwnerTokens(key, claims.keys, () => clock, NOW);
   const { token } = tokens.issue('hello', payer);
-  expect(tokens.verify('hello', token)).toEqual(payer);
+  expect(await tokens.verify('hello', token)).toEqual(payer);
   clock += 16 * MINUTE_MS;
-  expect(tokens.verify('hello', token)).toBeUndefined();
+  expect(await tokens.verify('hello', token)).toBeUndefined();
   clock -= 60 * MINUTE_MS;
-  expect(tokens.verify('hello', token)).toBeUndefined();
+  expect(await tokens.verify('hello', token)).toBeUndefined();
   // After a restart, too: what was believed before is kept.
-  expect(createOwnerTokens(key, () => clock, NOW + 16 * MINUTE_MS).verify('hello', token)).toBeUndefined();
+  expect(
+    await createOwnerTokens(key, claims.keys, () => clock, NOW + 16 * MINUTE_MS).verify('hello', token),
+  ).toBeUndefined();
   // One that is issued while the clock is behind ends like any other.
   const later = tokens.issue('hello', payer).token;
   vi.advanceTimersByTime(14 * MINUTE_MS);
-  expect(tokens.verify('hello', later)).toEqual(payer);
+  expect(await tokens.verify('hello', later)).toEqual(payer);
   vi.advanceTimersByTime(2 * MINUTE_MS);
-  expect(tokens.verify('hello', later)).toBeUndefined();
+  expect(await tokens.verify('hello', later)).toBeUndefined();
 });
 
-it('a session is for every slug of its wallet, lasts an hour, and can be ended', () => {
-  const tokens = createOwnerTokens(Buffer.alloc(32), () => NOW, NOW);
+it('a session is for every slug of its wallet, lasts an hour, and can be ended, at all nodes', async () => {
+  const tokens = createOwnerTokens(Buffer.alloc(32), claims.keys, () => NOW, NOW);
   const { token } = tokens.issue(null, payer);
-  expect(tokens.verify('hello', token)).toEqual({ ...payer, isSession: true });
-  expect(tokens.read(token)).toMatchObject({ slug: null, payer });
+  expect(await tokens.verify('hello', token)).toEqual({ ...payer, isSession: true });
+  expect(await tokens.read(token)).toMatchObject({ slug: null, payer });
   vi.advanceTimersByTime(59 * MINUTE_MS);
   const later = tokens.issue(null, payer).token;
-  expect(tokens.read(token)).toBeDefined();
+  expect(await tokens.read(token)).toBeDefined();
   vi.advanceTimersByTime(2 * MINUTE_MS);
-  expect(tokens.read(token)).toBeUndefined();
-  expect(tokens.end('owner_nothing')).toBe(false);
-  expect(tokens.end(later)).toBe(true);
-  expect(tokens.read(later)).toBeUndefined();
-  expect(tokens.verify('hello', later)).toBeUndefined();
-  expect(tokens.end(later)).toBe(false);
+  expect(await tokens.read(token)).toBeUndefined();
+  expect(await tokens.end('owner_nothing')).toBe(false);
+  expect(await tokens.end(later)).toBe(true);
+  expect(await tokens.read(later)).toBeUndefined();
+  expect(await createOwnerTokens(Buffer.alloc(32), claims.keys, () => NOW, NOW).read(later)).toBeUndefined();
+  expect(await tokens.verify('hello', later)).toBeUndefined();
+  expect(await tokens.end(later)).toBe(false);
   // The last digit has bits that say nothing.
   const digits = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
   const last = digits.indexOf(later.at(-1) ?? '');
-  for (const bits of [1, 2, 3]) expect(tokens.read(later.slice(0, -1) + digits[last ^ bits])).toBeUndefined();
+  for (const bits of [1, 2, 3]) expect(await tokens.read(later.slice(0, -1) + digits[last ^ bits])).toBeUndefined();
 });

@@ -1,12 +1,22 @@
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { beforeEach, expect, it } from 'vitest';
-import { createSignIns } from '../../host/payments/sign-in.ts';
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { createSignIns, type SignInOptions } from '../../host/payments/sign-in.ts';
+import type { SignIns } from '../../host/payments/types.ts';
+import { type OpenClaims, openClaims } from '../registry/support/claims.ts';
 
 const wallet = privateKeyToAccount(generatePrivateKey());
 const other = privateKeyToAccount(generatePrivateKey());
-const options = { consoleUrl: 'https://api.example.com/_admin/console', chainId: 8453, now: () => now };
 let now = Date.parse('2026-11-01T00:00:00Z');
-let signIns = createSignIns(options);
+let claims: OpenClaims;
+let options: SignInOptions;
+let signIns: SignIns;
+
+beforeAll(async () => {
+  claims = await openClaims();
+  const consoleUrl = 'https://api.example.com/_admin/console';
+  options = { key: Buffer.alloc(32, 1), keys: claims.keys, consoleUrl, chainId: 8453, now: () => now };
+});
+afterAll(() => claims.close());
 
 beforeEach(() => {
   signIns = createSignIns(options);
@@ -40,13 +50,12 @@ it('signs in once by a message that names the host, the purpose and the nonce', 
   });
 });
 
-it('refuses a replay after a restart, and once the message is over', async () => {
+it('takes at one node what another gave, refuses a replay there, and all once the message is over', async () => {
+  const elsewhere = createSignIns(options);
+  const { proof: shown } = await signed(elsewhere);
+  expect(await refusal(shown)).toBe('taken');
+  await expect(elsewhere.finish(shown)).rejects.toMatchObject({ code: 'unauthorized' });
   const { proof } = await signed();
-  expect(
-    await createSignIns(options)
-      .finish(proof)
-      .catch(({ code }) => code),
-  ).toBe('unauthorized');
   now += 5 * 60_000;
   expect(await refusal(proof)).toBe('unauthorized');
 });

@@ -50,6 +50,14 @@ export class PaymentKeys {
     return result.rowsAffected === 1;
   }
 
+  async isClaimed(key: string): Promise<boolean> {
+    const found = await this.#books.db
+      .select({ key: paymentClaims.key })
+      .from(paymentClaims)
+      .where(eq(paymentClaims.key, key));
+    return found.length > 0;
+  }
+
   /** Claims that expired before this were forgotten: a clock that is set back must not make them new. */
   async #forgottenUntil(): Promise<number> {
     return Number((await readSetting(this.#books.db, FORGOTTEN)) ?? 0);

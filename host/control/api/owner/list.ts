@@ -15,7 +15,7 @@ export function listEndpoint(deps: ControlDeps): Endpoint {
     responses: { 200: '`{deployments: [metadata]}`' },
     handle: async (call) => {
       const proof = { scope: 'GET /_admin/deployments', description: 'Prove which wallet is yours' };
-      const token = deps.payments.ownerTokens.read(bearerOf(call.request) ?? '');
+      const token = await deps.payments.ownerTokens.read(bearerOf(call.request) ?? '');
       const result = token ?? (await requireWallet(deps, call, proof));
       if ('response' in result) return result.response;
       const all = await deps.deployments.ofOwner(result.payer.address);

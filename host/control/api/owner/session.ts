@@ -96,7 +96,7 @@ export function sessionEndpoints(deps: ControlDeps): Endpoint[] {
       description: 'Ends the owner token that the call brings.',
       responses: { 204: 'It is worth nothing any more.', 401: 'It was worth nothing.' },
       handle: async ({ request }) => {
-        if (!payments.ownerTokens.end(bearerOf(request) ?? '')) throw badToken();
+        if (!(await payments.ownerTokens.end(bearerOf(request) ?? ''))) throw badToken();
         return new Response(null, { status: 204 });
       },
     },
