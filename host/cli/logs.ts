@@ -6,7 +6,9 @@ import { asFailure, Failure } from './terminal/failure.ts';
 
 export type Line =
   | {
-      id: number;
+      /** Of a line that is kept. */
+      id?: number | string;
+      node?: string;
       time: string;
       kind: 'console' | 'exception' | 'platform';
       level?: string;
@@ -15,7 +17,7 @@ export type Line =
       stack?: string;
     }
   /** What `turnpike tail` asks for, too. */
-  | { time: string; kind: 'request'; method: string; path: string; status: number; ms: number };
+  | { time: string; kind: 'request'; node?: string; method: string; path: string; status: number; ms: number };
 
 /** What of a log is printed, and how. */
 export interface LogView {
@@ -46,7 +48,8 @@ async function logs(session: Session, given: string | undefined, flags: LogFlags
   const query = new URLSearchParams({ limit: String(flags.limit), ...(flags.since ? { since: flags.since } : {}) });
   const path = `/_admin/${encodeURIComponent(slug)}/logs?${query}`;
   if (flags.follow) return follow(session, slug, path, { json: session.printer.json, shows: () => true });
-  const document = await (await session.host()).own<{ entries: Line[] }>('GET', path);
+  const document = await (await session.host()).own<{ entries: Line[]; missing?: string[] }>('GET', path);
+  for (const node of document.missing ?? []) session.printer.progress(missingNode(node));
   session.printer.result(document, document.entries.map(lineText).join('\n'));
 }
 
@@ -79,14 +82,19 @@ export async function follow(session: Session, slug: string, path: string, view:
   }
 }
 
+export function missingNode(node: string): string {
+  return `The node ${node} does not answer: its lines are missing.`;
+}
+
 export function lineText(line: Line): string {
+  const start = line.node === undefined ? line.time : `${line.time}  ${line.node}`;
   if (line.kind === 'request') {
-    const { time, method, path, status, ms } = line;
-    return `${time}  request    ${method} ${path}  ${status}  ${ms} ms`;
+    const { method, path, status, ms } = line;
+    return `${start}  request    ${method} ${path}  ${status}  ${ms} ms`;
   }
-  const { time, kind, level, event, text, stack } = line;
+  const { kind, level, event, text, stack } = line;
   const label = kind === 'console' ? (level ?? 'log') : kind === 'platform' ? (event ?? 'platform') : 'exception';
-  return `${time}  ${label.padEnd(9)}  ${stack ?? text}`;
+  return `${start}  ${label.padEnd(9)}  ${stack ?? text}`;
 }
 
 export function wholeNumber(text: string): number {

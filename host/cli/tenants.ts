@@ -1,7 +1,7 @@
 /** `turnpike tenants`: every deployment on this host, and what its operator decides about one. */
 import { Command, InvalidArgumentError } from 'commander';
 import { confirmDeletion } from './delete.ts';
-import { type Line, lineText, wholeNumber } from './logs.ts';
+import { type Line, lineText, missingNode, wholeNumber } from './logs.ts';
 import { type Metadata, metadataText, stateText } from './metadata-view.ts';
 import { callOperator, operatorEvents } from './operator-client.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
@@ -169,7 +169,8 @@ async function logs(
   const query = new URLSearchParams({ limit: String(flags.limit), ...(flags.since ? { since: flags.since } : {}) });
   const path = `${pathOf(slug)}/logs?${query}`;
   if (flags.follow) return follow(session, path);
-  const document = JSON.parse((await callOperator(session, 'GET', path)).text) as { entries: Line[] };
+  const document = JSON.parse((await callOperator(session, 'GET', path)).text) as { entries: Line[]; missing?: string[] };
+  for (const node of document.missing ?? []) session.printer.progress(missingNode(node));
   session.printer.result(document, document.entries.map(harmlessText).join('\n'));
 }
 

@@ -18,7 +18,7 @@ import type { EdgeContext, StorageUsage, TenantId } from '../shared/contracts.ts
 import type { KeyedLock, Mutex } from '../shared/mutex.ts';
 import type { Builtin } from './builtins.ts';
 import type { KeyRing } from './deploy-keys.ts';
-import type { LiveRequests } from './live-requests.ts';
+import type { NodeLogs } from './node-logs.ts';
 import type { RenewalCredit } from './renewal-credit.ts';
 import type { RoutePublisher } from './route-publisher.ts';
 
@@ -51,7 +51,8 @@ export interface ControlDeps {
   /** Asks the host's own worker in an instance's process. */
   askSystem(slug: string, call: Omit<InstanceCall, 'idleTimeoutMs'>, context: EdgeContext): Promise<Response>;
   logs: LogStore;
-  liveRequests: LiveRequests;
+  /** Of owners, over all nodes. */
+  nodeLogs: NodeLogs;
   /** Static files. */
   assets: AssetStore;
   storageUsage(tenant: TenantId): Promise<StorageUsage>;

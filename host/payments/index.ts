@@ -17,6 +17,7 @@ import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import { CONSOLE_PATH } from '../shared/console-place.ts';
 import { type Money, micro, parseUsd, ZERO } from '../shared/money.ts';
+import type { Others } from '../shared/others.ts';
 import { Problem } from '../shared/problem.ts';
 import { Background } from './background.ts';
 import { Challenger } from './challenge.ts';
@@ -76,6 +77,8 @@ export interface PaymentsOptions {
   forward: Forward;
   /** Default: no WebSocket is for sale. */
   openSocket?: OpenSocket;
+  /** Default: there are none. */
+  others?: Others;
   /** Default: one of its own. */
   trustedClock?: TrustedClock;
   /** Whether the operator takes no payment of a wallet, lower case. Default: of every one. */
@@ -103,7 +106,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const { challengeKey } = key;
   const realm = () => new URL(options.publicUrl).hostname;
   const trustedClock = options.trustedClock ?? new TrustedClock(registry.db, clock);
-  const answers = new Answers(path.join(options.dataFolder, 'answers'), config.answers, log);
+  const answers = new Answers(path.join(options.dataFolder, 'answers'), config.answers, log, options.others);
   const store = new PaymentStore(registry, clock, answers, (row) => options.onPayment?.(paymentEnd(row)));
   const channels = new ChannelStore(store.books);
   const { mpp: firstMpp, x402: firstX402, hostAccounts } = network;

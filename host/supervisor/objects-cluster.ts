@@ -12,6 +12,7 @@ import { BucketRecords } from '../bindings/objects-bucket/records.ts';
 import { SCHEMA } from '../bindings/store-process/cluster/schema.ts';
 import { type CertifiedKey, certifyNode, createAuthority } from '../peers/authority.ts';
 import { PeerLinks } from '../peers/links.ts';
+import { Questions } from '../peers/questions.ts';
 import type { Peer } from '../registry/postgres/nodes.ts';
 import type { ObjectsCluster } from '../runtime/cluster-member.ts';
 import type { Members } from '../runtime/members.ts';
@@ -24,6 +25,8 @@ import type { Stores } from './stores.ts';
 
 export interface ClusteredObjects {
   cluster: ObjectsCluster;
+  /** What this node and the others ask each other. */
+  others: Questions;
   records: BucketRecords;
   /**
    * Starts deployments with an alarm that has been due for a while: the node that had them has ended, and no other knows.
@@ -66,11 +69,12 @@ export async function openClusteredObjects(parts: ClusteredObjectsParts): Promis
   const pool = poolOf(config.database);
   let records: BucketRecords;
   let links: PeerLinks;
+  let others: Questions;
   let authority: CertifiedKey;
   try {
     authority = await authorityOf(parts.stores.keyFiles(AUTHORITY));
     records = await recordsOn(pool, cluster.bucket);
-    links = await linksOf(parts, authority);
+    ({ links, others } = await linksOf(parts, authority));
   } catch (error) {
     await pool.end();
     if (error instanceof Problem) throw error;
@@ -86,6 +90,7 @@ export async function openClusteredObjects(parts: ClusteredObjectsParts): Promis
       bucket: new BucketGateway({ records, log }),
       dialPeer: ({ node, tenant, member }) => links.dial(node, JSON.stringify({ tenant, member })),
     },
+    others,
     records,
     async wakeOverdue(deployments, start) {
       for (const { slug, tenant } of deployments) {
@@ -131,7 +136,7 @@ function recordsOn(pool: PgPool, { bucket }: SharedBucket): Promise<BucketRecord
 async function linksOf(
   { config, cluster, stores, members, log }: ClusteredObjectsParts,
   authority: CertifiedKey,
-): Promise<PeerLinks> {
+): Promise<{ links: PeerLinks; others: Questions }> {
   const { nodes, number } = cluster;
   const own = await certifyNode(authority, number);
   let peers = new Map<number, Peer>();
@@ -142,8 +147,15 @@ async function linksOf(
     addressOf: (node) => placeOf(peers.get(node)?.address),
     onConnection: (purpose, stream) => void receive(purpose, stream),
   });
+  const others = new Questions({
+    own: cluster.name,
+    peers: () => [...peers.values()].filter((peer) => peer.number !== number),
+    dial: (node, purpose) => links.dial(node, purpose),
+  });
   async function receive(purpose: string, stream: Duplex): Promise<void> {
-    const to = purposeShape.safeParse(jsonOf(purpose)).data;
+    const said = jsonOf(purpose);
+    if (others.receive(said, stream)) return;
+    const to = purposeShape.safeParse(said).data;
     const here = to && (await members.catch(() => undefined));
     if (to && here) here.receive(to, stream);
     else stream.destroy();
@@ -163,7 +175,7 @@ async function linksOf(
   await nodes.announce({ address: `${name}:${listening}`, certificate: own.fingerprint });
   await readPeers();
   log.info({ address: `${name}:${listening}`, node: number }, 'other nodes reach this one');
-  return links;
+  return { links, others };
 }
 
 async function authorityOf(file: ReturnType<Stores['keyFiles']>): Promise<CertifiedKey> {

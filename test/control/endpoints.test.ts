@@ -8,8 +8,10 @@ import { logsEndpoint } from '../../host/control/api/owner/logs.ts';
 import { updateEndpoint } from '../../host/control/api/owner/update.ts';
 import type { ControlDeps } from '../../host/control/deps.ts';
 import type { Call } from '../../host/control/endpoint.ts';
+import { NodeLogs } from '../../host/control/node-logs.ts';
 import { LogStore } from '../../host/runtime/logs/log-store.ts';
 import { KeyedLock } from '../../host/shared/mutex.ts';
+import { NO_OTHERS } from '../../host/shared/others.ts';
 
 let folder: string;
 beforeEach(() => {
@@ -39,6 +41,9 @@ function call(method: string, url: string, headers: Record<string, string> = {})
   };
 }
 
+const nodeLogs = (logs: Pick<LogStore, 'read' | 'tail'>) =>
+  new NodeLogs({ logs, liveRequests: { watch: () => () => undefined }, others: NO_OTHERS, now: Date.now });
+
 it('a follower of a log that does not read costs a bounded amount of memory', async () => {
   const logs = new LogStore({ folder, clock: { now: () => Date.now() } as never, maxBytes: 100_000 });
   let begun = 0;
@@ -55,9 +60,9 @@ it('a follower of a log that does not read costs a bounded amount of memory', as
     },
   };
   const parts = {
-    logs: followed,
+    nodeLogs: nodeLogs(followed as unknown as LogStore),
     deployments: { bySlug: async () => deployment },
-    payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
+    payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
     runtime: { expectUpdate: () => undefined },
   } as unknown as ControlDeps;
   const response = (await logsEndpoint(parts).handle(
@@ -96,9 +101,9 @@ it.each([
   for (let line = 1; line <= 4; line++) await say(`old ${line}`);
   now = Date.parse('2026-06-01T00:00:00Z');
   const parts = {
-    logs,
+    nodeLogs: nodeLogs(logs),
     deployments: { bySlug: async () => deployment },
-    payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
+    payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
     runtime: { expectUpdate: () => undefined },
   } as unknown as ControlDeps;
   const response = (await logsEndpoint(parts).handle(
@@ -120,14 +125,14 @@ it('a follower who left while the deployment was looked up is not followed for e
   const logs = new LogStore({ folder, clock: { now: () => Date.now() } as never, maxBytes: 100_000 });
   const leaving = new AbortController();
   const parts = {
-    logs,
+    nodeLogs: nodeLogs(logs),
     deployments: {
       bySlug: async () => {
         leaving.abort();
         return deployment;
       },
     },
-    payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
+    payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
     runtime: { expectUpdate: () => undefined },
   } as unknown as ControlDeps;
   const made = call('GET', '/_admin/abc/logs', { accept: 'text/event-stream' });
@@ -153,7 +158,7 @@ it('an update of the code leaves what another update set meanwhile', async () =>
       },
     },
     secrets: { reveal: async () => ({}), keepingKeys: (work: () => unknown) => work() },
-    payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
+    payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
     runtime: { expectUpdate: () => undefined },
     updates: new KeyedLock(),
     // Meanwhile the owner sets another payee: deployment was read before.

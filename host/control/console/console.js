@@ -27,11 +27,12 @@ function follow(list) {
     state.textContent = 'Interrupted; it is tried again.';
   };
   events.onmessage = ({ data, lastEventId }) => {
-    if (lastEventId) {
+    const entry = JSON.parse(data);
+    // One without an id has that of the line before.
+    if (lastEventId && entry.id !== undefined) {
       if (seen.has(lastEventId)) return;
       seen.add(lastEventId);
     }
-    const entry = JSON.parse(data);
     const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
     const line = document.createElement('div');
     const time = document.createElement('time');

@@ -1,6 +1,6 @@
 /**
  * Answers of paid routes, kept so that a retry gets the same: one file each, outside of the registry, which never
- * shrinks. There is a budget per tenant and one in all, the oldest go first, and the last bytes of the disk are left to
+ * shrinks. Each node of a host keeps those that it gave, and asks the others for theirs. There is a budget per tenant and one in all, the oldest go first, and the last bytes of the disk are left to
  * the registry. They are not synced to the disk, which would cost more than the payment: a file says what its digest is,
  * so one that a power cut left half written is none, and the payment itself is in the registry.
  */
@@ -9,13 +9,25 @@ import { writeFileSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, stat, statfs, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
+import { z } from 'zod';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
+import { NO_OTHERS, type Others, type Pieces } from '../../shared/others.ts';
 
 export interface WholeAnswer {
   status: number;
   headers: [string, string][];
   body: Buffer;
 }
+
+/** Which answer: of which payment. */
+type KeptOf = Pick<PaymentRow, 'id' | 'attempts' | 'tenant'>;
+
+/** As another node asks for it. */
+const keptShape = z.strictObject({
+  id: z.string().regex(/^[\w-]{1,64}$/),
+  attempts: z.int().min(0),
+  tenant: z.string().regex(/^[a-z0-9][a-z0-9-]{0,62}$/),
+});
 
 export interface AnswerBudget {
   tenantBytes: number;
@@ -46,6 +58,7 @@ export class Answers {
   readonly #folder: string;
   readonly #budget: AnswerBudget;
   readonly #log: Logger;
+  readonly #others: Others;
   /** Oldest first, once `listed`. */
   readonly #files = new Map<string, Kept>();
   /** Per tenant: its files, oldest first once `listed`, and what they take. */
@@ -57,10 +70,13 @@ export class Answers {
   /** When what an earlier process kept is known. Answers are kept and read before; budgets hold from then on. */
   readonly listed: Promise<void>;
 
-  constructor(folder: string, budget: AnswerBudget, log: Logger) {
+  /** @param others which keep the answers that they gave */
+  constructor(folder: string, budget: AnswerBudget, log: Logger, others: Others = NO_OTHERS) {
     this.#folder = folder;
     this.#budget = budget;
     this.#log = log;
+    this.#others = others;
+    others.answer('paid answer', keptShape, (row) => this.#answer(row));
     this.listed = this.#list();
   }
 
@@ -91,14 +107,35 @@ export class Answers {
   }
 
   /** @returns undefined when it was not kept, was dropped meanwhile or is damaged */
-  async read(row: PaymentRow): Promise<WholeAnswer | undefined> {
+  async read(row: KeptOf): Promise<WholeAnswer | undefined> {
+    const file = await this.#file(row);
+    return file && decoded(file);
+  }
+
+  /** As `read`; where another node of this host gave the answer, from there. */
+  async find(row: KeptOf): Promise<WholeAnswer | undefined> {
+    const own = await this.read(row);
+    if (own) return own;
+    const { id, attempts, tenant } = row;
+    for (const { body } of (await this.#others.all('paid answer', () => ({ id, attempts, tenant }))).answers) {
+      const found = decoded(body);
+      if (found) return found;
+    }
+    return undefined;
+  }
+
+  async #file(row: KeptOf): Promise<Buffer | undefined> {
     if (row.tenant === null) return undefined;
     try {
-      return decoded(await readFile(this.#fileOf(row, row.tenant)));
+      return await readFile(this.#fileOf(row, row.tenant));
     } catch (error) {
       if (!isMissing(error)) this.#log.warn({ err: error, payment: row.id }, 'a kept answer cannot be read');
       return undefined;
     }
+  }
+
+  async *#answer(row: KeptOf): Pieces {
+    yield (await this.#file(row)) ?? Buffer.alloc(0);
   }
 
   async drop(row: PaymentRow): Promise<void> {
@@ -127,7 +164,7 @@ export class Answers {
   }
 
   /** A credential that is tried again after a release has another answer. */
-  #fileOf({ id, attempts }: PaymentRow, tenant: string): string {
+  #fileOf({ id, attempts }: KeptOf, tenant: string): string {
     return path.join(this.#folder, encodeURIComponent(tenant).replaceAll('.', '%2E'), `${id}.${attempts}`);
   }
 

@@ -360,19 +360,24 @@ export class PaymentStore {
 
   /** What a payment was answered with; undefined where it was not kept, or where it is not known which path it was of. */
   async answerOf({ row }: Again): Promise<WholeAnswer | undefined> {
-    return row.place === null && row.kind !== 'operation' ? undefined : this.#kept(row);
+    return row.place === null && row.kind !== 'operation'
+      ? undefined
+      : this.#kept(row, (kept) => this.answers.find(kept));
   }
 
-  /** Whether a payment whose answer nobody has had yet can be answered all the same. */
+  /** Whether a payment whose answer nobody has had yet can be answered all the same, by this node. */
   async canAnswer(row: PaymentRow): Promise<boolean> {
-    return row.charged !== null && (await this.#kept(row)) !== undefined;
+    return row.charged !== null && (await this.#kept(row, (kept) => this.answers.read(kept))) !== undefined;
   }
 
-  async #kept(row: PaymentRow): Promise<WholeAnswer | undefined> {
+  async #kept(
+    row: PaymentRow,
+    read: (row: PaymentRow) => Promise<WholeAnswer | undefined>,
+  ): Promise<WholeAnswer | undefined> {
     const { answerStatus: status, answerHeaders, answerBody, answerComplete } = row;
     if (status === null || !(answerComplete || answerBody !== null)) return undefined;
     if (answerHeaders !== null) return { status, headers: answerHeaders, body: answerBody ?? Buffer.alloc(0) };
-    return this.answers.read(row);
+    return read(row);
   }
 
   /**

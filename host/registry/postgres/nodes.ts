@@ -17,6 +17,7 @@ export interface ClusterNode {
 export interface Peer {
   /** From 1 to 254. */
   number: number;
+  name: string;
   /** `host:port` */
   address: string;
   /** Fingerprint of the only certificate that is good. */
@@ -78,17 +79,18 @@ export class Nodes {
   }
 
   /** Says where the others reach this node, and what it shows them. */
-  async announce({ address, certificate }: Omit<Peer, 'number'>): Promise<void> {
+  async announce({ address, certificate }: Omit<Peer, 'number' | 'name'>): Promise<void> {
     const sql = 'UPDATE nodes SET address = ?, certificate = ? WHERE node = ? AND removed = 0';
     await this.#client.execute(sql, [address, certificate, this.#node]);
   }
 
   async peers(): Promise<Peer[]> {
     const { rows } = await this.#client.execute(
-      'SELECT number, address, certificate FROM nodes WHERE removed = 0 AND address IS NOT NULL',
+      'SELECT number, name, address, certificate FROM nodes WHERE removed = 0 AND address IS NOT NULL',
     );
-    return rows.map(({ number, address, certificate }) => ({
+    return rows.map(({ number, name, address, certificate }) => ({
       number: Number(number),
+      name: String(name),
       address: String(address),
       certificate: String(certificate),
     }));

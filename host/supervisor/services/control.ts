@@ -13,6 +13,7 @@ import { deploymentParser } from '../../control/deployment-input.ts';
 import type { ControlDeps } from '../../control/deps.ts';
 import { handshakes } from '../../control/handshakes.ts';
 import { Lifecycle } from '../../control/lifecycle.ts';
+import { NodeLogs } from '../../control/node-logs.ts';
 import { urlOf } from '../../control/pages/problem.ts';
 import { paidByCookie } from '../../control/payment-cookie.ts';
 import { renewalCredit } from '../../control/renewal-credit.ts';
@@ -53,7 +54,7 @@ import { egress, ownEgressSocket, storage } from './binding-processes.ts';
 import { speechEngine } from './companions.ts';
 import { controlSocket, DRAIN_MS, edgeProcesses } from './edge-processes.ts';
 import { config, folders, log, settingOrigins, version } from './given.ts';
-import { clusteredObjects, instanceClient, runtime, tenantData } from './instances.ts';
+import { clusteredObjects, instanceClient, others, runtime, tenantData } from './instances.ts';
 import { moveClock, nodes, updates } from './nodes.ts';
 import { network, payments } from './payments.ts';
 import { edges, liveRequests, routes, tls } from './traffic.ts';
@@ -154,6 +155,12 @@ const deploymentBodies = service({
   start: ({ config }) => deploymentParser(config.runtime),
 });
 
+const nodeLogs = service({
+  name: 'logs of all nodes',
+  needs: { logs, liveRequests, others, clock },
+  start: ({ clock, ...parts }) => new NodeLogs({ ...parts, now: () => clock.now() }),
+});
+
 const controlDeps = service({
   name: 'control',
   needs: {
@@ -161,7 +168,7 @@ const controlDeps = service({
     clock,
     log,
     logs,
-    liveRequests,
+    nodeLogs,
     publicUrl,
     stores,
     routes,

@@ -13,6 +13,7 @@ import type { Deployments } from '../../registry/deployments.ts';
 import type { Runtime } from '../../runtime/contract.ts';
 import { createRuntime } from '../../runtime/runtime.ts';
 import type { AssetSettings, InstanceAssets, InstanceSpec, TenantId } from '../../shared/contracts.ts';
+import { NO_OTHERS, type Others } from '../../shared/others.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { ClusteredObjects } from '../objects-cluster.ts';
 import { service } from '../service.ts';
@@ -132,6 +133,13 @@ export const clusteredObjects = service({
     return await openClusteredObjects({ config: config.cluster, cluster: stores.cluster, stores, log, members });
   },
   stop: (objects) => objects?.close(),
+});
+
+/** The other nodes of this host. */
+export const others = service({
+  name: 'other nodes',
+  needs: { clusteredObjects },
+  start: ({ clusteredObjects }): Others => clusteredObjects?.others ?? NO_OTHERS,
 });
 
 /** What a start of an instance reads of its deployment. */

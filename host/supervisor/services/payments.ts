@@ -9,7 +9,7 @@ import { service } from '../service.ts';
 import { clock, metrics, publicUrl, stores, tally, trustedClock } from './base.ts';
 import { edgeProcesses } from './edge-processes.ts';
 import { config, folders, log } from './given.ts';
-import { instanceClient, paymentsLater, runtime } from './instances.ts';
+import { instanceClient, others, paymentsLater, runtime } from './instances.ts';
 
 /** Loading payments waits this long in all for instances and databases that callers of a fresh host want. */
 const TENANTS_FIRST_MS = 2_500;
@@ -48,6 +48,7 @@ export const payments = service({
     trustedClock,
     log,
     instanceClient,
+    others,
     metrics,
     tally,
     paymentsCode,
@@ -67,6 +68,7 @@ export const payments = service({
       clock,
       trustedClock,
       log,
+      others: values.others,
       forward: (slug, request, headers, signal) =>
         instanceClient.forward(slug, request, readContext(request), headers, signal),
       openSocket: (slug, request, headers, signal) =>

@@ -2,11 +2,11 @@
 
 import type { DeployKey } from '../../../registry/schema/deploy-keys.ts';
 import type { Deployment } from '../../../registry/schema/deployments.ts';
-import type { LogEntry, RequestEntry } from '../../../runtime/logs/log-entry.ts';
 import { Problem } from '../../../shared/problem.ts';
 import type { ControlDeps } from '../../deps.ts';
 import { type Endpoint, json } from '../../endpoint.ts';
 import { iso } from '../../metadata.ts';
+import type { LogLine } from '../../node-logs.ts';
 import { requireOwner } from '../../ownership.ts';
 
 const DEFAULT_LIMIT = 200;
@@ -32,8 +32,12 @@ export function logsEndpoint(deps: ControlDeps): Endpoint {
       `\`?limit=\` (default ${DEFAULT_LIMIT}), \`?since=\` (ISO time), \`?after=\` (id). With \`Accept: text/event-stream\`: ` +
       'the newest lines, then every further one; `Last-Event-ID` goes on where a stream was cut. With `?requests=true` ' +
       'each request as it ends, too (`{kind: "request", time, method, path, status, ms}`, without an id): these are not ' +
-      'kept, and where there are very many, some are missing.',
-    responses: { 200: '`{entries: [{id, time, kind, ...}]}`, or events', 403: 'Another wallet owns the slug.' },
+      'kept, and where there are very many, some are missing. Where the host has several nodes, each line names its `node`, ' +
+      'and `missing` names the nodes that did not answer.',
+    responses: {
+      200: '`{entries: [{id, time, kind, node?, ...}], missing?}`, or events',
+      403: 'Another wallet owns the slug.',
+    },
     handle: async (call) => {
       const owned = await requireOwner(deps, call, `GET /_admin/${call.params.slug}/logs`);
       if ('response' in owned) return owned.response;
@@ -42,50 +46,43 @@ export function logsEndpoint(deps: ControlDeps): Endpoint {
   };
 }
 
-/** Without the requests of those who watch, where they are not offered. */
-type LogSources = Pick<ControlDeps, 'logs' | 'keys'> & Partial<Pick<ControlDeps, 'liveRequests'>>;
-
 /** @param key with which it is read: what follows the log ends with it @throws Problem `invalid_field` for what the request asks for */
 export async function logsAnswer(
-  deps: LogSources,
+  deps: Pick<ControlDeps, 'nodeLogs' | 'keys'>,
   deployment: Pick<Deployment, 'slug' | 'tenant'>,
   { url, headers, signal }: Request,
   key?: DeployKey,
 ): Promise<Response> {
-  const { logs } = deps;
   const { slug, tenant } = deployment;
   const { searchParams } = new URL(url);
   const limit = numberOf(searchParams.get('limit'), 'limit', DEFAULT_LIMIT, MAX_LIMIT);
-  const after = numberOf(headers.get('last-event-id') ?? searchParams.get('after'), 'after', 0);
+  const after = headers.get('last-event-id') || searchParams.get('after') || undefined;
   const since = timeOf(searchParams.get('since'));
   if ((headers.get('accept') ?? '').includes('text/event-stream')) {
     // A reader that was cut off wants all that it missed, not the newest lines alone.
     const resumed = headers.has('last-event-id');
-    const { liveRequests } = deps;
-    const watch = searchParams.get('requests') === 'true' && liveRequests ? () => liveRequests.watch(slug) : undefined;
-    return stream(deps, tenant, key, watch, signal, { limit: resumed ? MAX_LIMIT : limit, after, since });
+    const watch = searchParams.get('requests') === 'true' ? slug : undefined;
+    const ended = new AbortController();
+    const query = { tenant, limit: resumed ? MAX_LIMIT : limit, after, since };
+    const lines = deps.nodeLogs.follow(query, watch, ended.signal);
+    return stream(deps, lines, ended, key, signal);
   }
-  const entries = await logs.read(tenant, { limit, after, since });
-  return json({ slug, entries: entries.map((entry) => view(entry)) });
+  const { lines, missing } = await deps.nodeLogs.read({ tenant, limit, after, since });
+  return json({ slug, entries: lines.map(view), ...(missing.length > 0 ? { missing } : {}) });
 }
 
-/** @param watch begins to tell of requests, too; answers what ends it */
+/** @param ended ends the lines */
 function stream(
-  { logs, keys }: Pick<ControlDeps, 'logs' | 'keys'>,
-  tenant: string,
+  { keys }: Pick<ControlDeps, 'keys'>,
+  lines: AsyncGenerator<LogLine>,
+  ended: AbortController,
   key: DeployKey | undefined,
-  watch: (() => () => void) | undefined,
   signal: AbortSignal,
-  from: { limit: number; after: number; since: number },
 ): Response {
   const encoder = new TextEncoder();
-  const ended = new AbortController();
-  const lines = entriesOf(logs, tenant, ended.signal, from, watch !== undefined);
-  const unwatch = watch?.();
   let heartbeat: NodeJS.Timeout | undefined;
   const end = () => {
     clearInterval(heartbeat);
-    unwatch?.();
     ended.abort();
     endsWithKey?.();
     // It may wait at a line that nobody took: this lets go of the log.
@@ -109,7 +106,7 @@ function stream(
         return;
       }
       const entry = next.value;
-      const id = entry.kind === 'request' ? '' : `id: ${entry.id}\n`;
+      const id = 'id' in entry && entry.id !== undefined ? `id: ${entry.id}\n` : '';
       controller.enqueue(encoder.encode(`${id}data: ${JSON.stringify(view(entry))}\n\n`));
     },
     cancel: end,
@@ -125,21 +122,8 @@ function stream(
   });
 }
 
-async function* entriesOf(
-  logs: ControlDeps['logs'],
-  tenant: string,
-  signal: AbortSignal,
-  from: { limit: number; after: number; since: number },
-  requests: boolean,
-): AsyncGenerator<LogEntry | RequestEntry> {
-  const [newest] = await logs.read(tenant, { limit: 1 });
-  const recent = await logs.read(tenant, from);
-  yield* recent;
-  yield* logs.tail(tenant, signal, recent.at(-1)?.id ?? newest?.id ?? 0, requests);
-}
-
-function view({ time, ...entry }: LogEntry | RequestEntry) {
-  return { ...entry, time: iso(time) };
+function view({ time, ...line }: LogLine) {
+  return { ...line, time: iso(time) };
 }
 
 export function numberOf(
