@@ -223,6 +223,12 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       await until(async () => (await fetch(`${host.url}/${preview.id}--points/?preview`)).status === 200);
     const seen = [...all, { index1: '?preview', total: 4, n: 2 }];
     for (const host of [a, b]) await expect.poll(() => asked(host)).toEqual([200, seen]);
+    // The limit of one box, also at a node that has not the object.
+    const endless = 'WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x) SELECT max(n) FROM x';
+    const ended = await prove(`${cluster.url}/_admin/points/data/VISITS`, jsonPost({ query: endless }));
+    expect(ended.status).toBe(400);
+    expect(await ended.text()).toContain('query exceeded the time limit of 10000 ms');
+    await expect.poll(() => asked(b), { timeout: 60_000 }).toEqual([200, seen]);
   });
 
   it('a database of D1 is one for all nodes, for previews, and for its owner’s commands', async () => {

@@ -11,6 +11,8 @@ export const MOST_DATASETS = 64;
 export const SWEEP_MS = 3_600_000;
 /** Rows and bytes of an answer. */
 export const ANSWER = { maxRows: 10_000, maxResultBytes: 8 * 1_048_576 };
+/** Of a query. */
+export const QUERY_TIMEOUT_MS = 10_000;
 /** How often it is told that points were lost, ms. */
 export const TELL_MS = 10_000;
 export const DAY_SECONDS = 86_400;

@@ -23,6 +23,7 @@ import {
   MOST_DATASETS,
   MOST_POINTS,
   MOST_WAITING_BYTES,
+  QUERY_TIMEOUT_MS,
   SWEEP_MS,
   TELL_MS,
 } from './limits.ts';
@@ -48,7 +49,6 @@ const MOST_CONNECTIONS = 256;
 /** Of one write. Where there is no room the oldest points go, more of them each time, and all before the last attempt. */
 const MOST_ATTEMPTS = 8;
 const RETRY_MS = 300;
-const QUERY_TIMEOUT_MS = 10_000;
 /** Longest wait of an end for it, ms: the database may not start. */
 const CLOSE_MS = 5_000;
 /** Longest wait of a query for what was recorded before it, ms. */

@@ -1,4 +1,6 @@
 /** What a deployment keeps, for its owner: SQL of D1 and of data points, values of KV, objects of R2, queues and workflows, through the deployment's own bindings. */
+import { QUERY_TIMEOUT_MS } from '../../../bindings/analytics/limits.ts';
+import { timedOut } from '../../../bindings/d1/failure.ts';
 import { ownedBindings } from '../../../bindings/index.ts';
 import { DATA_PATH } from '../../../runtime/system-worker.ts';
 import { Problem } from '../../../shared/problem.ts';
@@ -94,17 +96,27 @@ async function handle(deps: ControlDeps, call: Call, scope: string, ofValue: boo
     throw new Problem('bad_request', `${bound.name} ${advice}.`);
   if (!ofValue) asked.searchParams.delete('key');
   const sent = [...headers].filter(([name]) => name === 'content-type' || name === 'content-length');
-  const answer = await deps.askSystem(
-    slug,
-    {
-      method,
-      path: `${DATA_PATH}${key}/${bound.name}${asked.search}`,
-      headers: sent,
-      body: method === 'GET' ? null : body,
-      signal,
-    },
-    { ...context, tenantPath: '/' },
-  );
+  const late = new AbortController();
+  let timer: NodeJS.Timeout | undefined;
+  if (key === 'analytics' && deps.config.cluster.database !== '') {
+    // Of several nodes it runs within workerd, which ends no query. The start of an instance is no part of its time.
+    await deps.runtime.acquire(slug);
+    timer = setTimeout(() => late.abort(), QUERY_TIMEOUT_MS);
+  }
+  const path = `${DATA_PATH}${key}/${bound.name}${asked.search}`;
+  const answer = await deps
+    .askSystem(
+      slug,
+      {
+        ...{ method, path, headers: sent, body: method === 'GET' ? null : body },
+        signal: AbortSignal.any([signal, late.signal]),
+      },
+      { ...context, tenantPath: '/' },
+    )
+    .catch((error) => {
+      throw late.signal.aborted ? new Problem('bad_request', timedOut(QUERY_TIMEOUT_MS)) : error;
+    })
+    .finally(() => clearTimeout(timer));
   if (answer.status === 404) throw new Problem('not_found', `${bound.name} has no such key; list its keys first.`);
   if (answer.status === 400) {
     const { error } = (await answer.json().catch(() => ({}))) as { error?: string };
