@@ -38,13 +38,15 @@ const MOST_TENANTS = 20;
 /** Tenants that are counted on the way. */
 const MOST_COUNTED = 2_000;
 
-export async function hostHistory(
-  history: History,
-  range: Range,
-  now: number,
-): Promise<{ points: Point[]; busiest: Traffic[] }> {
+/** What one node knows, as its sums: from those of several nodes one history is made. */
+export interface Steps {
+  steps: { at: number; known: number; sum: Minute; memory: Record<ProcessGroup, number> }[];
+  busiest: Traffic[];
+}
+
+export async function stepsOf(history: History, range: Range, now: number): Promise<Steps> {
   const { stepMs } = RANGES[range];
-  const steps = stepsOf(range, now).map((at) => ({ at, known: 0, sum: emptyMinute(), memory: emptyMinute().memory }));
+  const steps = timesOf(range, now).map((at) => ({ at, known: 0, sum: emptyMinute(), memory: emptyMinute().memory }));
   const busiest = new Map<TenantId, Traffic>();
   const first = steps[0]?.at ?? now;
   for await (const { at, minute } of history.read(first, now + MINUTE_MS)) {
@@ -55,23 +57,50 @@ export async function hostHistory(
     for (const group of groupsOf(minute)) step.memory[group] += minute.memory[group];
     addTraffic(busiest, minute.busiest);
   }
-  return {
-    points: steps.map(({ at, known, sum: { latency, busiest: _, cpuMs, memory: _last, ...sums }, memory }) => ({
+  return { steps, busiest: busiestOf(busiest.values(), MOST_TENANTS) };
+}
+
+/** Of this node and of others, by the same times. @param nodes at least one */
+export function historyOf([own, ...others]: readonly [Steps, ...Steps[]]): { points: Point[]; busiest: Traffic[] } {
+  const points = own.steps.map((step) => {
+    const { at } = step;
+    const all = [step, ...others.map(({ steps }) => steps.find((other) => other.at === at))].filter(
+      (one) => one !== undefined && one.known > 0,
+    ) as Steps['steps'];
+    const total = emptyMinute();
+    const memory = emptyMinute().memory;
+    let known = 0;
+    for (const one of all) {
+      const before = { ...total };
+      addMinute(total, one.sum);
+      // Each node has a disk and instances of its own; deployments are those of all.
+      for (const name of ['diskFree', 'diskTotal', 'instances'] as const) total[name] += before[name];
+      for (const group of groupsOf(total)) memory[group] += Math.round(one.memory[group] / one.known);
+      known = Math.max(known, one.known);
+    }
+    const { latency, busiest: _, cpuMs, memory: _last, ...sums } = total;
+    return {
       ...sums,
       at,
       known,
       p50Ms: quantile(latency, 0.5) ?? null,
       p99Ms: quantile(latency, 0.99) ?? null,
-      memory: mapped(memory, (bytes) => Math.round(bytes / Math.max(1, known))),
+      memory,
       cpu: mapped(cpuMs, (ms) => Math.round((ms / (Math.max(1, known) * MINUTE_MS)) * 1_000) / 10),
-    })),
-    busiest: busiestOf(busiest.values(), MOST_TENANTS),
+    };
+  });
+  return {
+    points,
+    busiest: busiestOf(
+      [own, ...others].flatMap(({ busiest }) => busiest),
+      MOST_TENANTS,
+    ),
   };
 }
 
 /** Only of the minutes in which it was one of the busiest. */
 export async function tenantHistory(history: History, tenant: TenantId, range: Range, now: number) {
-  const points = stepsOf(range, now).map((at) => ({ at, requests: 0, errors: 0 }));
+  const points = timesOf(range, now).map((at) => ({ at, requests: 0, errors: 0 }));
   const first = points[0]?.at ?? now;
   for await (const { at, minute } of history.read(first, now + MINUTE_MS)) {
     const point = points[Math.floor((at - first) / RANGES[range].stepMs)];
@@ -99,7 +128,7 @@ function addTraffic(sums: Map<TenantId, Traffic>, traffic: readonly Traffic[]): 
 }
 
 /** The last step is the one that has begun. */
-function stepsOf(range: Range, now: number): number[] {
+function timesOf(range: Range, now: number): number[] {
   const { ms, stepMs } = RANGES[range];
   const last = Math.floor(now / stepMs) * stepMs;
   return Array.from({ length: ms / stepMs }, (_, index) => last - ms + (index + 1) * stepMs);

@@ -22,6 +22,13 @@ const CREDENTIALS = 10;
 const CLAIMS = 3;
 const MINUTE_MS = 60_000;
 const PRICE = 10_000n;
+interface LogLine {
+  id: string;
+  kind: string;
+  text: string;
+  node: string;
+}
+
 const HELLO = (text: string) =>
   `export default { fetch: (req: Request, env: any) => new Response(${JSON.stringify(text)} + (env.NAME ?? '')) }`;
 
@@ -211,6 +218,43 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       return got.status === 200 ? said : undefined;
     });
     expect(answer).toBe('without b Grace');
+  });
+
+  it('an owner signs in at one node by what the other gave, reads one log at either, and signs out at both', async () => {
+    const owner = account(cluster.network, 0);
+    const code = `export default { fetch(request) { console.log(new URL(request.url).search); return new Response('x'); } }`;
+    await deploy(payAt(a), cluster.url, { slug: 'says', code });
+    const at = (host: TestHost, path: string, init?: RequestInit) =>
+      cluster.via(() => host)(`${cluster.url}${path}`, init);
+    const begun = await at(a, '/_admin/sign-in', jsonPost({ address: owner.address }));
+    const { message, nonce } = (await begun.json()) as { message: string; nonce: string };
+    const proof = jsonPost({ address: owner.address, nonce, signature: await owner.signMessage({ message }) });
+    const signedIn = await at(b, '/_admin/session', proof);
+    const { token } = (await signedIn.json()) as { token: string };
+    expect([signedIn.status, (await at(a, '/_admin/session', proof)).status]).toEqual([201, 401]);
+    const headers = { authorization: `Bearer ${token}` };
+    const log = async (host: TestHost, query = '') => {
+      const answer = await at(host, `/_admin/says/logs${query}`, { headers });
+      const { entries, missing } = (await answer.json()) as { entries: LogLine[]; missing?: string[] };
+      return { said: entries.filter(({ kind }) => kind === 'console'), missing };
+    };
+    for (const [index, host] of [a, b, a].entries()) {
+      await fetch(`${host.url}/says/?${index}`);
+      await until(async () => (await log(a)).said.length === index + 1);
+    }
+    for (const host of [a, b])
+      expect((await log(host)).said.map(({ text, node }) => `${node} ${text}`)).toEqual(['a ?0', 'b ?1', 'a ?2']);
+    const [first] = (await log(a)).said;
+    expect((await log(b, `?after=${encodeURIComponent(first?.id ?? '')}`)).said).toHaveLength(2);
+    process.kill(b.pid, 'SIGSTOP');
+    try {
+      expect(await log(a)).toMatchObject({ said: [{ node: 'a' }, { node: 'a' }], missing: ['b'] });
+    } finally {
+      process.kill(b.pid, 'SIGCONT');
+    }
+    await until(async () => (await fetch(`${b.url}/healthz`)).status === 200);
+    expect((await at(b, '/_admin/session', { method: 'DELETE', headers })).status).toBe(204);
+    for (const host of [a, b]) expect((await at(host, '/_admin/says/logs', { headers })).status).toBe(401);
   });
 
   it('a drained node tells its load balancer, leaves its leases, serves on, and comes back', async () => {

@@ -15,7 +15,7 @@ import {
   quantile,
 } from '../../host/observability/history.ts';
 import { HistorySampler, Tally } from '../../host/observability/history-sampler.ts';
-import { hostHistory, tenantHistory } from '../../host/observability/history-view.ts';
+import { historyOf, stepsOf, tenantHistory } from '../../host/observability/history-view.ts';
 
 const START = Date.parse('2026-11-20T10:00:00Z');
 const tenant = (number: number) => `t${number.toString(16).padStart(20, '0')}`;
@@ -169,7 +169,7 @@ describe('what charts are told', () => {
         busiest: [{ tenant: tenant(3), requests: 4, errors: 2 }],
       }),
     );
-    const { points, busiest } = await hostHistory(history, 'hour', now);
+    const { points, busiest } = historyOf([await stepsOf(history, 'hour', now)]);
     expect(points.length).toBe(60);
     expect(points.at(-1)).toMatchObject({
       at: START,
@@ -182,7 +182,7 @@ describe('what charts are told', () => {
     expect(points.at(-2)).toMatchObject({ requests: 99, memory: { edge: 300 }, p50Ms: expect.closeTo(0.5, 1) });
     expect(points.at(-3)).toMatchObject({ known: 0, requests: 0 });
     expect(busiest).toEqual([{ tenant: tenant(3), requests: 4, errors: 2 }]);
-    const ofDay = await hostHistory(history, 'day', now);
+    const ofDay = historyOf([await stepsOf(history, 'day', now)]);
     expect(ofDay.points.length).toBe(144);
     expect(ofDay.points.reduce((sum, { requests }) => sum + requests, 0)).toBe(203);
     expect(ofDay.points.at(-2)).toMatchObject({ known: 2, memory: { edge: 200 } });
@@ -194,6 +194,28 @@ describe('what charts are told', () => {
     await history.close();
   });
 
+  it('adds up nodes: what they counted, have and use, percentiles over the requests of all', async () => {
+    const node = async (requests: number, shares: Partial<Minute>) => {
+      const history = await History.open(freshFile());
+      const latency = emptyMinute().latency.with(requests > 5 ? 0 : 4, requests);
+      const busiest = [{ tenant: tenant(1), requests, errors: 1 }];
+      await history.add(START, sample({ requests, latency, busiest, deployments: 3, ...shares }));
+      const steps = await stepsOf(history, 'hour', START);
+      await history.close();
+      return steps;
+    };
+    const memory = (edge: number) => ({ ...emptyMinute().memory, edge });
+    const { points, busiest } = historyOf([
+      await node(98, { instances: 1, diskFree: 10, memory: memory(100) }),
+      await node(2, { instances: 2, diskFree: 20, memory: memory(50) }),
+    ]);
+    expect(points.at(-1)).toMatchObject({
+      ...{ known: 1, requests: 100, instances: 3, diskFree: 30, deployments: 3, memory: { edge: 150 } },
+      p99Ms: expect.closeTo(17.5, 1),
+    });
+    expect(busiest).toEqual([{ tenant: tenant(1), requests: 100, errors: 2 }]);
+  });
+
   it('reads 30 days of full minutes in time for a page, and a sample costs next to nothing', async () => {
     const file = freshFile();
     const history = await History.open(file);
@@ -202,7 +224,7 @@ describe('what charts are told', () => {
     for (let minute = 0; minute < KEPT_MINUTES; minute += 25)
       await history.add(START + minute * MINUTE_MS, sample({ requests: 1 }));
     const from = performance.now();
-    const { points } = await hostHistory(history, 'month', START + (KEPT_MINUTES - 1) * MINUTE_MS);
+    const { points } = historyOf([await stepsOf(history, 'month', START + (KEPT_MINUTES - 1) * MINUTE_MS)]);
     expect(performance.now() - from).toBeLessThan(2_000);
     expect(points.length).toBe(180);
     await history.close();

@@ -24,6 +24,7 @@ import { DomainChecks } from '../../domains/domain-checks.ts';
 import { OwnershipRecords } from '../../domains/ownership-record.ts';
 import { History } from '../../observability/history.ts';
 import { HistorySampler } from '../../observability/history-sampler.ts';
+import { NodeHistory } from '../../observability/node-history.ts';
 import type { Network } from '../../payments/network/index.ts';
 import { unfenced } from '../../registry/fences.ts';
 import { readSetting, savedSetting } from '../../registry/settings.ts';
@@ -334,6 +335,13 @@ const endpoints = service({
     endpointTable(controlDeps, deploymentBodies, domainChecks, stores.cronRuns),
 });
 
+/** Of all nodes. */
+const nodeHistory = service({
+  name: 'history of all nodes',
+  needs: { history, others },
+  start: ({ history, others }) => new NodeHistory({ ...history, others }),
+});
+
 export const operatorApi = service({
   name: 'operator API',
   needs: {
@@ -342,7 +350,7 @@ export const operatorApi = service({
     folders,
     clock,
     observation,
-    history,
+    nodeHistory,
     tls,
     settingOrigins,
     startedAt,
@@ -356,7 +364,7 @@ export const operatorApi = service({
     version,
     log,
   },
-  start: serveOperatorApi,
+  start: ({ nodeHistory, ...parts }) => serveOperatorApi({ ...parts, history: nodeHistory }),
   stop: (api) => api.close(),
 });
 

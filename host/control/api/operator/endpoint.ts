@@ -1,8 +1,7 @@
 /** What an endpoint of the operator's API is, and what all of them need. */
 import type { z } from 'zod';
 import type { BackupChoice } from '../../../backup/index.ts';
-import type { History } from '../../../observability/history.ts';
-import type { HistorySampler } from '../../../observability/history-sampler.ts';
+import type { NodeHistory } from '../../../observability/node-history.ts';
 import type { Payments } from '../../../payments/types.ts';
 import type { Audit } from '../../../registry/audit.ts';
 import type { Deployments } from '../../../registry/deployments.ts';
@@ -38,7 +37,7 @@ export interface OperatorDeps {
   payments: Payments;
   health(): { ready: boolean; body: unknown };
   metrics(): Promise<string>;
-  history: KeptHistory;
+  history: NodeHistory;
   tokens: OperatorTokens;
   describeHost: DescribeHost;
   /** Makes a link to the console that logs in once. */
@@ -51,12 +50,6 @@ export interface OperatorDeps {
   backup(choice: BackupChoice): Promise<unknown>;
   /** Caddy's on-demand TLS question: may a certificate be made for this name? */
   mayServe(domain: string): Promise<boolean>;
-}
-
-/** What happened in each minute, and what adds the present one to it. */
-export interface KeptHistory {
-  history: History;
-  sampler: Pick<HistorySampler, 'refresh'>;
 }
 
 /** What the supervisor knows of the host. */

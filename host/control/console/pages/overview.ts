@@ -40,6 +40,8 @@ export interface HistoryAnswer {
     deployments: number;
   }[];
   busiest: { slug: string; requests: number; errors: number }[];
+  /** Nodes that did not answer. */
+  missing: string[];
 }
 
 export const RANGE_NAMES: [string, string][] = [
@@ -54,7 +56,7 @@ export const overviewPage: ConsolePage = {
   title: () => 'Overview',
   async render({ ask, query }) {
     const chosen = RANGE_NAMES.find(([name]) => name === query.get('range'))?.[0];
-    const [{ items }, health, { processes, instances }, { range, points, busiest }, clock] = await Promise.all([
+    const [{ items }, health, { processes }, { range, points, busiest, missing }, clock] = await Promise.all([
       ask<Attention>('/attention'),
       ask<Health>('/healthz'),
       ask<Processes>('/processes'),
@@ -79,6 +81,7 @@ ${
           html`<div class="note ${level}"><p><strong>${what}</strong></p><p>${todo} ${page === '/' ? '' : html`<a href="${BASE}${page}">Look</a>`}</p></div>`,
       )
 }
+${missing.length === 0 ? '' : html`<p class="note warn">These nodes do not answer, and are not in the figures: ${missing.join(', ')}.</p>`}
 ${clock.offsetMs === 0 ? '' : html`<p class="note warn">Business time was moved: it is ${time(clock.now)} for this host.</p>`}
 ${figures([
   ['Requests', count(requests)],
@@ -87,7 +90,7 @@ ${figures([
   ['Slowest 1 % take', last?.p99Ms ? milliseconds(last.p99Ms) : '–'],
   ['Earned', usd(sum((point) => Number(point.earned)).toFixed(2))],
   ['Tenants that serve', count(last?.deployments ?? 0)],
-  ['Instances that run', count(instances.running)],
+  ['Instances that run', count(last?.instances ?? 0)],
   ['Memory of the host', fileSize(processes.reduce((total, { memoryBytes }) => total + memoryBytes, 0))],
   ['Disk left', fileSize(last?.diskFree ?? 0)],
 ])}
