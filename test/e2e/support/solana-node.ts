@@ -1,0 +1,171 @@
+/**
+ * A Solana node of the test's own: litesvm (the chain's virtual machine with its token programs, in this process) behind
+ * as much of the JSON-RPC as x402's clients and the host ask for. USDC is at its address of devnet.
+ */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import {
+  type Address,
+  address,
+  generateKeyPairSigner,
+  getAddressEncoder,
+  getBase58Decoder,
+  getBase64Encoder,
+  getProgramDerivedAddress,
+  getTransactionDecoder,
+  type KeyPairSigner,
+  lamports,
+} from '@solana/kit';
+import { FailedTransactionMetadata, LiteSVM } from 'litesvm';
+
+export const DEVNET = 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1';
+export const USDC = address('4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU');
+const GENESIS = 'EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG';
+const TOKEN_PROGRAM = address('TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA');
+const TOKEN_ACCOUNTS = address('ATokenGPvbdGVxr1b2hvZbsiqW5xWH25efTNsLJA8knL');
+const SOL = 1_000_000_000n;
+
+type Params = readonly unknown[];
+/** What the node answers in place of the truth: nothing at all, an error, or a result. */
+type Fault = 'hang' | { error: { code: number; message: string } } | { result: unknown } | undefined;
+
+export interface SolanaNode {
+  url: string;
+  svm: LiteSVM;
+  /** How often each method was called. */
+  calls: Map<string, number>;
+  /** Decides for each call; undefined: as it is. */
+  fault: (method: string, params: Params) => Fault | Promise<Fault>;
+  /** A wallet with this much USDC, micro-USD. */
+  wallet(microUsd: bigint): Promise<KeyPairSigner>;
+  /** Lets an address hold USDC. @returns its token account */
+  holder(owner: Address, microUsd: bigint): Promise<Address>;
+  held(owner: Address): Promise<bigint>;
+  close(): Promise<void>;
+}
+
+const bytesOf = (of: Address) => Buffer.from(getAddressEncoder().encode(of));
+const context = { slot: 1, apiVersion: '2.3.0' };
+
+export async function tokenAccountOf(owner: Address, mint: Address = USDC): Promise<Address> {
+  const seeds = [bytesOf(owner), bytesOf(TOKEN_PROGRAM), bytesOf(mint)];
+  const [found] = await getProgramDerivedAddress({ programAddress: TOKEN_ACCOUNTS, seeds });
+  return found;
+}
+
+export async function startSolanaNode(): Promise<SolanaNode> {
+  const svm = new LiteSVM();
+  const put = (at: Address, data: Buffer) =>
+    svm.setAccount({
+      address: at,
+      data,
+      executable: false,
+      lamports: lamports(SOL),
+      programAddress: TOKEN_PROGRAM,
+      space: BigInt(data.length),
+    });
+  // The layouts of the token program: a mint with 6 decimals and no authorities.
+  const mint = Buffer.alloc(82);
+  mint.writeBigUInt64LE(1_000_000_000_000n, 36);
+  mint.writeUInt8(6, 44);
+  mint.writeUInt8(1, 45);
+  put(USDC, mint);
+
+  const decode = (text: string) => getTransactionDecoder().decode(getBase64Encoder().encode(text));
+  const failed = (result: unknown) => result instanceof FailedTransactionMetadata;
+  const signatureOf = (text: string) => getBase58Decoder().decode(Buffer.from(text, 'base64').subarray(1, 65));
+  const methods: Record<string, (params: Params) => unknown> = {
+    getGenesisHash: () => GENESIS,
+    getLatestBlockhash: () => ({ context, value: { blockhash: svm.latestBlockhash(), lastValidBlockHeight: 150 } }),
+    isBlockhashValid: ([hash]) => ({ context, value: hash === svm.latestBlockhash() }),
+    getBalance: ([of]) => ({ context, value: Number(svm.getBalance(of as Address) ?? 0) }),
+    getAccountInfo([of]) {
+      const found = svm.getAccount(of as Address);
+      if (!found.exists) return { context, value: null };
+      const data = [Buffer.from(found.data).toString('base64'), 'base64'];
+      const { programAddress: owner, executable, lamports: held, space } = found;
+      return { context, value: { data, owner, executable, lamports: Number(held), rentEpoch: 0, space: Number(space) } };
+    },
+    getTokenAccountBalance([of]) {
+      const found = svm.getAccount(of as Address);
+      if (!found.exists) throw Object.assign(new Error('Invalid param: could not find account'), { code: -32602 });
+      const amount = Buffer.from(found.data).readBigUInt64LE(64).toString();
+      return { context, value: { amount, decimals: 6, uiAmountString: amount } };
+    },
+    simulateTransaction([text]) {
+      svm.withSigverify(false);
+      try {
+        const result = svm.simulateTransaction(decode(text as string));
+        const err = failed(result) ? String((result as FailedTransactionMetadata).err()) : null;
+        return { context, value: { err, logs: [], unitsConsumed: 0 } };
+      } finally {
+        svm.withSigverify(true);
+      }
+    },
+    sendTransaction([text]) {
+      const signature = signatureOf(text as string);
+      if (svm.getTransaction(signature as never)) return signature;
+      const result = svm.sendTransaction(decode(text as string));
+      if (!failed(result) || svm.getTransaction(signature as never)) return signature;
+      const message = `Transaction simulation failed: ${String((result as FailedTransactionMetadata).err())}`;
+      throw Object.assign(new Error(message), { code: -32002 });
+    },
+    getSignatureStatuses([signatures]) {
+      const value = (signatures as string[]).map((signature) => {
+        const found = svm.getTransaction(signature as never);
+        if (!found) return null;
+        const err = failed(found) ? { InstructionError: [2, { Custom: 1 }] } : null;
+        return { slot: 1, confirmations: null, err, confirmationStatus: 'finalized', status: err ?? { Ok: null } };
+      });
+      return { context, value };
+    },
+  };
+
+  const calls = new Map<string, number>();
+  const node = { svm, calls, fault: () => undefined } as unknown as SolanaNode;
+  const server = createServer(async (request, response) => {
+    const { id, method, params = [] } = JSON.parse(Buffer.concat(await Array.fromAsync(request)).toString());
+    calls.set(method, (calls.get(method) ?? 0) + 1);
+    const fault = await node.fault(method, params);
+    if (fault === 'hang') return;
+    let answer: object;
+    try {
+      const ask = methods[method];
+      if (!ask) throw Object.assign(new Error(`Method not found: ${method}`), { code: -32601 });
+      answer = fault ?? { result: ask(params) };
+    } catch (error) {
+      const { code = -32603, message } = error as Error & { code?: number };
+      answer = { error: { code, message } };
+    }
+    response.setHeader('content-type', 'application/json');
+    response.end(JSON.stringify({ jsonrpc: '2.0', id, ...answer }));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return Object.assign(node, {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    async wallet(microUsd: bigint) {
+      const signer = await generateKeyPairSigner();
+      await node.holder(signer.address, microUsd);
+      return signer;
+    },
+    async holder(owner: Address, microUsd: bigint) {
+      const at = await tokenAccountOf(owner);
+      const data = Buffer.alloc(165);
+      bytesOf(USDC).copy(data, 0);
+      bytesOf(owner).copy(data, 32);
+      data.writeBigUInt64LE(microUsd, 64);
+      data.writeUInt8(1, 108);
+      put(at, data);
+      return at;
+    },
+    async held(owner: Address) {
+      const found = svm.getAccount(await tokenAccountOf(owner));
+      return found.exists ? Buffer.from(found.data).readBigUInt64LE(64) : 0n;
+    },
+    close: () =>
+      new Promise<void>((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  });
+}
