@@ -96,6 +96,10 @@ export const manifestSchema = z.strictObject({
           .describe(
             'path of a page of yours that browsers get with the 402 on an origin of your own, such as /pay-me.html; the README says what is in it',
           ),
+        solana: z
+          .string()
+          .optional()
+          .describe('your address on Solana: where the host takes payments there, callers may pay the price to it'),
         listed: z.boolean().optional().describe('false: the host’s own /.well-known/x402 does not name it'),
       }),
     )

@@ -36,6 +36,7 @@ import { SessionVerifier } from './methods/tempo/sessions/verifier.ts';
 import { EvmLanes } from './methods/x402/evm-lanes.ts';
 import { Gas } from './methods/x402/gas.ts';
 import { RemoteFacilitator } from './methods/x402/remote-facilitator.ts';
+import { solanaCost } from './methods/x402/solana/cost.ts';
 import { mppNetworks, type Network, x402Networks } from './network/types.ts';
 import { OfferBook } from './offers.ts';
 import { Operations } from './operations.ts';
@@ -109,7 +110,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const answers = new Answers(path.join(options.dataFolder, 'answers'), config.answers, log, options.others);
   const store = new PaymentStore(registry, clock, answers, (row) => options.onPayment?.(paymentEnd(row)));
   const channels = new ChannelStore(store.books);
-  const { mpp: firstMpp, x402: firstX402, hostAccounts } = network;
+  const { mpp: firstMpp, x402: firstX402, solana = [], hostAccounts } = network;
   const calls = new ChannelCalls();
   const mpp = mppNetworks(network).map((each) => ({
     network: each,
@@ -142,6 +143,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     registry,
     clock,
     gasPrices: new Map(x402.map(({ network: { chain, getClient } }) => [chain.id, () => getClient().getGasPrice()])),
+    fixed: new Map(solana.map((each) => [each.network, solanaCost(config.solana.coinUsd)])),
     coinUsd: config.gas.coinUsd,
     minPrice,
     budget: usdOr(config.gas.perDay, ZERO),
@@ -149,7 +151,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   });
   const debts = new Debts(store.books, offersChanged);
   const { facilitator } = hostAccounts;
-  const rails = await openRails({ mpp, x402, facilitator, collector, challengeKey, gas });
+  const rails = await openRails({ mpp, x402, solana, facilitator, collector, challengeKey, gas });
   const offers = new OfferBook(rails, (tenant) => debts.owes(tenant));
   book = offers;
   const challenger = new Challenger(challengeKey, network.testMoney, `${options.publicUrl}/docs`);

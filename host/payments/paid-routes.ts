@@ -3,6 +3,7 @@
  * which they are matched. Edges and control match with the same function, so that both always agree on what costs money.
  */
 import { z } from 'zod';
+import { SOLANA_ADDRESS } from '../shared/config.ts';
 import { matchPaidRoute, OVERRIDE_FIELDS, overridingMethods, WITH_BODY } from '../shared/match-paid-route.ts';
 import { parseUsd } from '../shared/money.ts';
 import { type FieldError, Problem } from '../shared/problem.ts';
@@ -71,6 +72,11 @@ const paidRoute = z
       .refine(hasPlainSegments, 'has no empty, "." or ".." segments')
       .optional()
       .describe('path of a page of this deployment that browsers get with the 402, such as /pay-me.html'),
+    solana: z
+      .string()
+      .regex(SOLANA_ADDRESS, 'is an address of Solana')
+      .optional()
+      .describe('your address on Solana: where the host takes payments there, callers may pay the price to it'),
     listed: z.boolean().optional().describe('false: only this deployment’s own documents name it, not the host’s'),
   })
   .transform(({ method, ...route }) => ({ method: method ?? (route.tool === undefined ? '*' : 'POST'), ...route }))

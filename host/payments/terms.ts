@@ -25,6 +25,8 @@ export interface Terms {
   perEvent?: string;
   /** Undefined: the operator's wallet on the rail's network. */
   payTo: Address | undefined;
+  /** Address on Solana, where the payee has named one. */
+  payToSolana?: string;
   /** The operator's share, 1/100 %. */
   feeBps: number;
   /** The host has to hold what this brings: the tenant has debts. Set by the book of offers. */
@@ -61,7 +63,7 @@ export interface Offer {
   /** The method of payment that made it, as `PaymentMethod.via`. */
   via: string;
   rail: RailName;
-  /** CAIP-19-like `eip155:<chain>/<token>` in lower case: the asset in the books. */
+  /** CAIP-19-like `eip155:<chain>/<token>` in lower case, or `solana:<genesis>/<mint>`: the asset in the books. */
   asset: string;
   custody: Custody;
   /** Address that the chain pays, lower case. */

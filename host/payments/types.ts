@@ -11,13 +11,13 @@ import type { CallShape } from './discovery.ts';
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
-/** A `0x` address in lower case. */
+/** A `0x` address in lower case; on Solana the address as it is. */
 export type Address = `0x${string}`;
 
 /** Who paid or proved: the address that signed, and the same as a decentralized identifier. */
 export interface Payer {
   address: Address;
-  /** `did:pkh:eip155:<chain>:<address>`. */
+  /** `did:pkh:eip155:<chain>:<address>`, or `did:pkh:solana:<genesis>:<address>`. */
   did: string;
 }
 
@@ -124,6 +124,8 @@ export interface PaidRoute extends CallShape {
   tool?: string | undefined;
   /** Path of the tenant's own page for this 402, on its own origin; it has no price. */
   page?: string | undefined;
+  /** The seller's address on Solana, where payers there pay to. */
+  solana?: string | undefined;
   /** `false`: the host's own /.well-known/x402 does not name it. */
   listed?: boolean | undefined;
 }

@@ -22,6 +22,8 @@ const port = z.number().int().min(0).max(65_535);
 const bytes = z.number().int().positive();
 /** Node's timers end at once where they are given more: that is 24 days. */
 const ms = z.number().int().positive().max(2_147_483_647);
+/** Base58 of 32 bytes. */
+export const SOLANA_ADDRESS = /^[1-9A-HJ-NP-Za-km-z]{32,44}$/;
 const address = z.string().regex(/^(?:0x[0-9a-fA-F]{40})?$/, 'expected 0x and 40 hexadecimal digits');
 const price = z
   .string()
@@ -243,6 +245,23 @@ export const configSchema = z.strictObject({
       .describe(
         'further networks, offered in the same 402: {network, rpcUrl, token, recipient}; network is base, base-sepolia, tempo or tempo-testnet, or eip155:<chain id> (x402) or tempo:<chain id> (MPP) with rpcUrl and token, and testMoney where it is worth nothing; recipient is that of the others by default',
       ),
+    solana: z
+      .strictObject({
+        network: z
+          .enum(['', 'solana', 'solana-devnet'])
+          .describe('Solana network beside the others, by x402 with USDC, for paid routes; empty: off'),
+        rpcUrl: httpUrlOrEmpty.describe('RPC URL of the Solana network; empty: its public one'),
+        recipient: z
+          .string()
+          .regex(SOLANA_ADDRESS, 'expected an address of Solana')
+          .or(z.literal(''))
+          .describe('wallet on Solana that receives for routes that pay the operator; its account for USDC must exist'),
+        coinUsd: z.number().positive().max(1_000_000).describe('price of SOL by which fees are counted, USD'),
+      })
+      .refine(({ network, recipient }) => network === '' || recipient !== '', {
+        path: ['recipient'],
+        error: 'set it to the wallet that receives payments on Solana',
+      }),
     localChainId: z
       .number()
       .int()
@@ -326,7 +345,7 @@ export const configSchema = z.strictObject({
 
 export type Config = z.infer<typeof configSchema>;
 
-const TEST_NETWORKS = ['local', 'tempo-testnet', 'base-sepolia'];
+const TEST_NETWORKS = ['local', 'tempo-testnet', 'base-sepolia', 'solana-devnet'];
 
 /** @param also networks of the operator's own */
 export function isTestNetwork(name: string, also: Config['payments']['also']): boolean {
@@ -334,6 +353,8 @@ export function isTestNetwork(name: string, also: Config['payments']['also']): b
 }
 
 /** Whether payments move test money. Here, because it is asked before the code of the networks is loaded. */
-export function usesTestMoney({ network, x402, also }: Config['payments']): boolean {
-  return [network, x402.network, ...also.map((entry) => entry.network)].some((name) => isTestNetwork(name, also));
+export function usesTestMoney({ network, x402, solana, also }: Config['payments']): boolean {
+  return [network, x402.network, solana.network, ...also.map((entry) => entry.network)].some((name) =>
+    isTestNetwork(name, also),
+  );
 }

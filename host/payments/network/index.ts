@@ -4,7 +4,7 @@
  */
 import type { Logger } from 'pino';
 import { type Chain, erc20Abi, parseAbi } from 'viem';
-import type { KeyFiles } from '../../registry/key-file.ts';
+import { type KeyFiles, keyFilesIn } from '../../registry/key-file.ts';
 import type { Clock } from '../../shared/clock.ts';
 import type { Config } from '../../shared/config.ts';
 import { usesTestMoney } from '../../shared/config.ts';
@@ -14,8 +14,21 @@ import { walletChain, X402_NETWORKS } from './chains.ts';
 import { eachOnce, tempoClient, x402Client } from './clients.ts';
 import { loadNetworkKeys, type NetworkKeys } from './keys.ts';
 import { type LocalPaymentNetwork, openLocal } from './local.ts';
-import { assertDistinct, type NamedNetwork, type NamedX402Network, namedNetworks } from './named.ts';
-import { type MppNetwork, mppNetworks, type Network, type X402Network, x402Networks } from './types.ts';
+import {
+  assertDistinct,
+  type NamedNetwork,
+  type NamedNetworks,
+  type NamedX402Network,
+  namedNetworks,
+} from './named.ts';
+import {
+  type MppNetwork,
+  mppNetworks,
+  type Network,
+  type SolanaNetwork,
+  type X402Network,
+  x402Networks,
+} from './types.ts';
 
 export type { HostAccounts, MppNetwork, Network, NetworkHealth, TestWallet, X402Client, X402Network } from './types.ts';
 export { mppNetworks, x402Networks } from './types.ts';
@@ -46,9 +59,10 @@ export async function openNetwork({ config, dataFolder, keyFiles, log }: Network
   const named = namedNetworks(payments);
   const mpps = named.mpp.map(openTempo);
   const x402s = await Promise.all(named.x402.map((one) => openX402(one, log)));
+  const solana = await openSolana({ payments, named, keys, keyFiles: keyFiles ?? keyFilesIn(dataFolder) });
   const local = payments.network === 'local' ? await openLocal({ config: payments, dataFolder, keys, log }) : undefined;
   try {
-    return assembled({ payments, keys, local, mpps, x402s });
+    return assembled({ payments, keys, local, mpps, x402s, solana });
   } catch (error) {
     await local?.close();
     throw error;
@@ -61,8 +75,9 @@ function assembled(parts: {
   local: LocalPaymentNetwork | undefined;
   mpps: MppNetwork[];
   x402s: X402Network[];
+  solana: SolanaNetwork[];
 }): Network {
-  const { payments, keys, local } = parts;
+  const { payments, keys, local, solana } = parts;
   const [mpp, ...moreMpp] = [...(local?.mpp ? [local.mpp] : []), ...parts.mpps];
   const [x402, ...moreX402] = [...(local?.x402 ? [local.x402] : []), ...parts.x402s];
   const { healthy, close } = local ?? {};
@@ -72,11 +87,13 @@ function assembled(parts: {
     ...(mpp ? { mpp } : {}),
     ...(x402 ? { x402 } : {}),
     also: { mpp: moreMpp, x402: moreX402 },
+    solana,
     hostAccounts: keys.accounts,
     async healthy() {
       const details = await Promise.all([
         ...(healthy ? [healthy()] : []),
         ...[...parts.mpps, ...parts.x402s].map((one) => chainHealth(one.chain, one.rpcUrl)),
+        ...solana.map((one) => one.healthy()),
       ]);
       return {
         ok: details.every((one) => one.ok),
@@ -99,6 +116,23 @@ function assembled(parts: {
     all.map(({ chain }) => chain.id),
   );
   return network;
+}
+
+/** Its code is large: a host that takes nothing on Solana does not load it. */
+async function openSolana(given: {
+  payments: Config['payments'];
+  named: NamedNetworks;
+  keys: NetworkKeys;
+  keyFiles: KeyFiles;
+}): Promise<SolanaNetwork[]> {
+  const { payments, named, keys, keyFiles } = given;
+  const { network } = payments.solana;
+  if (network === '') return [];
+  const recipients = [...named.mpp, ...named.x402].map(({ recipient }) => recipient);
+  const local = payments.network === 'local' ? [payments.recipient || keys.accounts.operator.address] : [];
+  const operators = [...recipients, ...local].map((each) => each.toLowerCase());
+  const { openSolanaNetwork } = await import('./solana.ts');
+  return [await openSolanaNetwork({ settings: { ...payments.solana, network }, operators, keyFiles })];
 }
 
 function openTempo({ chain, token, recipient }: NamedNetwork): MppNetwork {

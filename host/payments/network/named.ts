@@ -110,8 +110,8 @@ function required(value: string, place: string, name: string, network: string): 
 }
 
 /** Who pays in worthless money must not get what others pay for, unless the operator means it. */
-function assertSame({ network, x402, also, allowTestMoneyInPublic }: Payments): void {
-  const names = [network, x402.network, ...also.map((entry) => entry.network)].filter(
+function assertSame({ network, x402, solana, also, allowTestMoneyInPublic }: Payments): void {
+  const names = [network, x402.network, solana.network, ...also.map((entry) => entry.network)].filter(
     (name) => name !== '' && name !== 'none',
   );
   const test = names.filter((name) => isTestNetwork(name, also));

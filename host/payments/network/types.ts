@@ -66,6 +66,27 @@ export interface X402Network {
   getClient(account?: Account): X402Client;
 }
 
+/** Solana, where payments are transactions that payers sign and the host pays the fee of. */
+export interface SolanaNetwork {
+  /** `solana`, or `solana-devnet`. */
+  name: string;
+  /** CAIP-2. */
+  network: `solana:${string}`;
+  /** Mint of USDC. */
+  token: string;
+  /** Wallet that receives for routes that pay the operator. */
+  recipient: string;
+  /** Whose routes those are: the operator's addresses on other networks, lower case. */
+  operators: readonly string[];
+  /** Address that pays the fees. */
+  feePayer: string;
+  /** Signs as who pays the fee. */
+  sign(message: Uint8Array): Promise<Uint8Array>;
+  /** Calls the node. @throws Error with the node's `code`, or without one where it does not answer */
+  ask<T>(method: string, params: readonly unknown[]): Promise<T>;
+  healthy(): Promise<NetworkHealth>;
+}
+
 export interface NetworkHealth {
   ok: boolean;
   /** One line for `/healthz` and `turnpike doctor`; never holds keys. */
@@ -81,6 +102,8 @@ export interface Network {
   x402?: X402Network;
   /** Further ones: each has its own token, recipient, and books. */
   also?: { mpp: readonly MppNetwork[]; x402: readonly X402Network[] };
+  /** At most one. */
+  solana?: readonly SolanaNetwork[];
   hostAccounts: HostAccounts;
   /** Funded wallets of the local network; absent elsewhere. */
   wallets?: TestWallet[];

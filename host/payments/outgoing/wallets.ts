@@ -12,7 +12,14 @@ import type { Money } from '../../shared/money.ts';
 import { isExpired } from '../methods/chain/chain-time.ts';
 import { isNonceUsed, isRefusal } from '../methods/chain/node-errors.ts';
 import type { EvmLanes } from '../methods/x402/evm-lanes.ts';
-import { type MppNetwork, mppNetworks, type Network, type X402Network, x402Networks } from '../network/types.ts';
+import {
+  type MppNetwork,
+  mppNetworks,
+  type Network,
+  type SolanaNetwork,
+  type X402Network,
+  x402Networks,
+} from '../network/types.ts';
 import { assetId, lower, type SettleResult } from '../terms.ts';
 
 /** Tempo's longest life of a transaction without a nonce is 30 s. */
@@ -62,7 +69,23 @@ export function openWallets(network: Network, lanes: (network: X402Network) => E
   return [
     ...mppNetworks(network).map((mpp) => tempoWallet(mpp, account, canSign)),
     ...x402Networks(network).map((x402) => evmWallet(x402, lanes(x402), account, canSign)),
+    ...(network.solana ?? []).map(solanaWallet),
   ];
+}
+
+/** What is paid on Solana goes straight to its payee, whose key the host does not have: nothing is sent from there. */
+function solanaWallet({ network, token, recipient }: SolanaNetwork): Wallet {
+  const cannot = async () => {
+    throw new Error('nothing is sent on Solana');
+  };
+  return {
+    asset: `${network}/${token}`,
+    batch: 1,
+    canSign: () => false,
+    operator: recipient,
+    pay: cannot,
+    send: cannot,
+  };
 }
 
 function tempoWallet(mpp: MppNetwork, account: (source: string) => Account, canSign: Wallet['canSign']): Wallet {

@@ -412,6 +412,7 @@ function termsOf(deployment: TollDeployment, route: PaidRoute, feeBps: number): 
     ...(route.live || route.perEvent !== undefined ? { live: true } : {}),
     ...(route.perEvent === undefined ? {} : { perEvent: route.perEvent }),
     payTo: deployment.payTo,
+    ...(route.solana === undefined ? {} : { payToSolana: route.solana }),
     feeBps,
     description: `${route.description ?? `${name} of ${deployment.slug}`}${route.perEvent === undefined ? '' : ` (${route.perEvent} USD for each event)`}`,
     sku: route.sku,

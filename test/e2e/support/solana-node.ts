@@ -84,7 +84,10 @@ export async function startSolanaNode(): Promise<SolanaNode> {
       if (!found.exists) return { context, value: null };
       const data = [Buffer.from(found.data).toString('base64'), 'base64'];
       const { programAddress: owner, executable, lamports: held, space } = found;
-      return { context, value: { data, owner, executable, lamports: Number(held), rentEpoch: 0, space: Number(space) } };
+      return {
+        context,
+        value: { data, owner, executable, lamports: Number(held), rentEpoch: 0, space: Number(space) },
+      };
     },
     getTokenAccountBalance([of]) {
       const found = svm.getAccount(of as Address);

@@ -1,5 +1,7 @@
 /** x402 credentials (`PAYMENT-SIGNATURE`, and `X-PAYMENT` of version 1): only their shape is checked. */
+import { createHash } from 'node:crypto';
 import { z } from 'zod';
+import { SOLANA_ADDRESS } from '../../../shared/config.ts';
 import { Problem } from '../../../shared/problem.ts';
 import { lower } from '../../terms.ts';
 import { sha256 } from '../common.ts';
@@ -46,7 +48,17 @@ const uptoPayload = z.object({
   }),
 });
 
-const network = z.string().regex(/^eip155:\d{1,12}$/);
+const evmNetwork = z.string().regex(/^eip155:\d{1,12}$/);
+const solanaNetwork = z.string().regex(/^solana:[1-9A-HJ-NP-Za-km-z]{32}$/);
+const solanaAddress = z.string().regex(SOLANA_ADDRESS);
+
+/** A transaction that lacks the signature of who pays its fee: at most 1,232 bytes. */
+const solanaPayload = z.object({
+  transaction: z
+    .string()
+    .regex(/^[A-Za-z0-9+/]+={0,2}$/)
+    .max(1_644),
+});
 
 /** x402 v2 `PaymentPayload` (x402 specification, section 5.2). */
 const version2 = z.object({
@@ -57,14 +69,14 @@ const version2 = z.object({
     .optional(),
   accepted: z.object({
     scheme: z.enum(['exact', 'upto']),
-    network,
-    asset: address,
+    network: z.union([evmNetwork, solanaNetwork]),
+    asset: z.union([address, solanaAddress]),
     amount: atomic,
-    payTo: address,
+    payTo: z.union([address, solanaAddress]),
     maxTimeoutSeconds: z.number(),
     extra: z.record(z.string(), z.unknown()).optional(),
   }),
-  payload: z.union([exactPayload, uptoPayload]),
+  payload: z.union([exactPayload, uptoPayload, solanaPayload]),
   extensions: z.record(z.string(), z.unknown()).optional(),
 });
 
@@ -76,7 +88,7 @@ const version1 = z.object({
     .string()
     .max(40)
     .transform((name) => networkOfName(name) ?? '')
-    .pipe(network),
+    .pipe(evmNetwork),
   payload: exactPayload,
 });
 
@@ -87,6 +99,21 @@ type Version2 = z.infer<typeof version2>;
 /** A payment of either version; of what was accepted, version 1 says what is signed alone. */
 export interface X402Payload extends Pick<Version2, 'resource' | 'payload' | 'extensions'> {
   accepted: Pick<Version2['accepted'], 'scheme' | 'network' | 'amount' | 'payTo'> & Partial<Version2['accepted']>;
+}
+
+/** What is signed for an EVM chain. @throws Problem `payment_invalid` for a transaction of Solana */
+export function evmPayload({ payload }: X402Payload): z.infer<typeof exactPayload> | z.infer<typeof uptoPayload> {
+  if (!('transaction' in payload)) return payload;
+  throw new Problem('payment_invalid', 'A transaction of Solana pays on no other network.');
+}
+
+/** What of a transaction is signed: after the signatures, of which there are fewer than 128. */
+export function signedMessage(transaction: Uint8Array): Uint8Array {
+  const [signatures = 0] = transaction;
+  const start = 1 + 64 * signatures;
+  if (signatures === 0 || signatures > 127 || transaction.length <= start)
+    throw new Problem('payment_invalid', 'This is not a readable transaction of Solana.');
+  return transaction.subarray(start);
 }
 
 export function isX402(presented: Presented): presented is X402Credential {
@@ -112,17 +139,14 @@ export function readX402(text: string): X402Credential {
   }
   const payload = sent.x402Version === 2 ? sent : asVersion2(sent);
   const { scheme, network } = payload.accepted;
-  const exact = 'authorization' in payload.payload;
-  if (exact !== (scheme === 'exact'))
-    throw new Problem('payment_invalid', `The payload does not fit the scheme ${scheme}.`);
-  const [from, nonce] =
-    'authorization' in payload.payload
-      ? [payload.payload.authorization.from, payload.payload.authorization.nonce.toLowerCase()]
-      : [payload.payload.permit2Authorization.from, BigInt(payload.payload.permit2Authorization.nonce).toString()];
+  const exact = !('permit2Authorization' in payload.payload);
+  const solana = 'transaction' in payload.payload;
+  if (exact !== (scheme === 'exact') || solana !== network.startsWith('solana:'))
+    throw new Problem('payment_invalid', `The payload does not fit the scheme ${scheme} on ${network}.`);
   return {
     via: 'x402',
     rail: scheme === 'exact' ? 'x402/exact' : 'x402/upto',
-    id: `x402:${scheme}:${network}:${lower(from)}:${nonce}`,
+    id: `x402:${scheme}:${network}:${nonceOf(payload.payload)}`,
     hash: sha256(canonicalJson(sent)),
     idempotencyKey: readPaymentIdentifier(payload.extensions),
     text,
@@ -131,9 +155,21 @@ export function readX402(text: string): X402Credential {
   };
 }
 
+/** What a payment can be made with once. */
+function nonceOf(payload: Version2['payload']): string {
+  if ('transaction' in payload)
+    return createHash('sha256')
+      .update(signedMessage(Buffer.from(payload.transaction, 'base64')))
+      .digest('hex');
+  if ('authorization' in payload)
+    return `${lower(payload.authorization.from)}:${payload.authorization.nonce.toLowerCase()}`;
+  const { from, nonce } = payload.permit2Authorization;
+  return `${lower(from)}:${BigInt(nonce)}`;
+}
+
 /** The network that a payment was signed for. @param id of a credential */
 export function networkOfId(id: string): string | undefined {
-  return /^x402:\w+:(eip155:\d+):/.exec(id)?.[1];
+  return /^x402:\w+:(\w+:\w+):/.exec(id)?.[1];
 }
 
 function asVersion2({ scheme, network, payload }: z.infer<typeof version1>): X402Payload {

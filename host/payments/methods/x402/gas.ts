@@ -18,6 +18,8 @@ export interface GasOptions {
   clock: Clock;
   /** By chain id: wei for a unit; asks the network. */
   gasPrices: ReadonlyMap<number, () => Promise<bigint>>;
+  /** Of networks whose price does not change, by name: what a settlement costs. */
+  fixed?: ReadonlyMap<string, Money>;
   /** Of the network's coin, whole USD. */
   coinUsd: number;
   /** Prices below are not offered, whatever gas costs. */
@@ -50,13 +52,14 @@ const byAmount = (a: Money, b: Money) => (a < b ? -1 : Number(a > b));
 export class Gas {
   readonly #options: GasOptions;
   readonly #store: GasStore;
-  /** By chain id. */
-  readonly #costs = new Map<number, Money>();
+  /** By chain id, or name. */
+  readonly #costs: Map<number | string, Money>;
   #day = '';
   #spent = new Map<string, Money>();
 
   constructor(options: GasOptions) {
     this.#options = options;
+    this.#costs = new Map(options.fixed);
     this.#store = new GasStore(options.registry);
   }
 
@@ -82,11 +85,11 @@ export class Gas {
     return least ?? this.#options.minPrice;
   }
 
-  #cost(chain: number): Money {
+  #cost(chain: number | string): Money {
     return this.#costs.get(chain) ?? ZERO;
   }
 
-  #floor(chain: number): Money {
+  #floor(chain: number | string): Money {
     const { minPrice } = this.#options;
     const cost = this.#cost(chain);
     if (cost > minPrice) return cost;
@@ -97,14 +100,14 @@ export class Gas {
    * What the operator sells itself is its own to price.
    * @param transactions that the host sends for a payment: none where a facilitator elsewhere settles
    */
-  mayOffer({ kind, amount, tenant }: Terms, chain: number, transactions = 1): boolean {
+  mayOffer({ kind, amount, tenant }: Terms, chain: number | string, transactions = 1): boolean {
     if (kind === 'operation' || tenant === undefined) return true;
     if (transactions === 0) return amount >= this.#options.minPrice;
     return amount >= this.#floor(chain) * BigInt(transactions) && !(this.#cost(chain) > ZERO && this.#isUsedUp(tenant));
   }
 
   /** A settlement for this tenant goes to the network; one that fails costs, too. @param transactions as above */
-  async note(tenant: string | null, chain: number, transactions = 1): Promise<void> {
+  async note(tenant: string | null, chain: number | string, transactions = 1): Promise<void> {
     if (tenant === null || this.#cost(chain) === ZERO || transactions === 0) return;
     await this.#readDay();
     const wasUsedUp = this.#isUsedUp(tenant);

@@ -1,4 +1,4 @@
-/** x402 on EVM chains: `exact` by EIP-3009, `upto` by Permit2. */
+/** x402 on EVM chains (`exact` by EIP-3009, `upto` by Permit2) and on Solana (`exact` by a signed transaction). */
 
 import { lower } from '../../terms.ts';
 import { mppReceipt, sha256 } from '../common.ts';
@@ -32,6 +32,8 @@ export const x402: PaymentMethod = {
   },
   payer(presented) {
     const signed = x402Of(presented).payload.payload;
+    // Of a transaction it is its rail that finds out.
+    if ('transaction' in signed) return undefined;
     return lower(('authorization' in signed ? signed.authorization : signed.permit2Authorization).from);
   },
   /** The hash of the signed part alone. */
@@ -59,7 +61,7 @@ export const x402: PaymentMethod = {
     const network = networkOfId(row.credentialId) ?? row.asset.split('/')[0] ?? '';
     const response = { success: true, transaction: reference, network, payer: row.payer, amount: charged.toString() };
     return {
-      'payment-receipt': mppReceipt('evm', row, reference, charged),
+      'payment-receipt': mppReceipt(network.startsWith('solana:') ? 'solana' : 'evm', row, reference, charged),
       'payment-response': base64(response),
       ...(isVersion1(row.credential)
         ? { 'x-payment-response': base64({ ...response, network: nameOfNetwork(network) }) }

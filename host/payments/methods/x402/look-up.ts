@@ -9,7 +9,7 @@ import type { Money } from '../../../shared/money.ts';
 import type { X402Client } from '../../network/types.ts';
 import { lower, type SettleResult } from '../../terms.ts';
 import { searchBlocks } from '../chain/search-blocks.ts';
-import type { X402Payload } from './credential.ts';
+import { evmPayload, type X402Payload } from './credential.ts';
 
 const TOKEN = parseAbi(['function authorizationState(address, bytes32) view returns (bool)']);
 const PERMIT2 = parseAbi(['function nonceBitmap(address, uint256) view returns (uint256)']);
@@ -34,10 +34,11 @@ export interface LookUpOptions {
 /** @returns undefined: the nonce is not used */
 export async function lookUp(
   options: LookUpOptions,
-  { payload }: X402Payload,
+  presented: X402Payload,
   payment: PaymentRow,
   amount: Money,
 ): Promise<SettleResult | undefined> {
+  const payload = evmPayload(presented);
   try {
     return 'authorization' in payload
       ? await ofAuthorization(options, payload.authorization, payment, amount)

@@ -13,7 +13,7 @@ import type { Account, Hex } from 'viem';
 import type { PaymentRow } from '../../../registry/payments/schema.ts';
 import type { Money } from '../../../shared/money.ts';
 import { Problem } from '../../../shared/problem.ts';
-import type { X402Client, X402Network } from '../../network/types.ts';
+import type { SolanaNetwork, X402Client, X402Network } from '../../network/types.ts';
 import {
   assetId,
   custodyOf,
@@ -28,7 +28,7 @@ import { isExpired } from '../chain/chain-time.ts';
 import { assertFunded } from '../chain/funds.ts';
 import { isOpen } from '../chain/node-errors.ts';
 import type { Presented, Rail } from '../method.ts';
-import { readX402, type X402Credential, x402Of } from './credential.ts';
+import { evmPayload, readX402, type X402Credential, x402Of } from './credential.ts';
 import type { EvmLanes } from './evm-lanes.ts';
 import { type Gas, transactionsOf } from './gas.ts';
 import { lookUp } from './look-up.ts';
@@ -60,6 +60,7 @@ export interface X402Place {
 /** What x402 needs of the host. */
 export interface X402Needs {
   x402: readonly X402Place[];
+  solana: readonly SolanaNetwork[];
   /** Pays the gas. */
   facilitator: Account;
   gas: Gas;
@@ -73,11 +74,18 @@ async function uptoAvailable(network: X402Network): Promise<boolean> {
   return codes.every((code) => code !== undefined && code !== '0x');
 }
 
-export async function x402Rails({ x402, facilitator, gas }: X402Needs): Promise<Rail[]> {
+export async function x402Rails({ x402, solana, facilitator, gas }: X402Needs): Promise<Rail[]> {
   const rails = x402.map(async (place) =>
     railsOf({ ...place, facilitator, gas, upto: await uptoAvailable(place.network) }),
   );
-  return (await Promise.all(rails)).flat();
+  return [...(await Promise.all(rails)).flat(), ...(await solanaRails(solana, gas))];
+}
+
+/** Its code is large: a host that takes nothing on Solana does not load it. */
+async function solanaRails(networks: readonly SolanaNetwork[], gas: Gas): Promise<Rail[]> {
+  if (networks.length === 0) return [];
+  const { solanaRail } = await import('./solana/rail.ts');
+  return networks.map((network) => solanaRail(network, gas));
 }
 
 interface X402Options extends X402Place {
@@ -217,7 +225,7 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
       async verify(given: Presented, offer: Offer) {
         const presented = x402Of(given);
         const { requirements: offered } = x402Offer(offer);
-        const { payload } = presented.payload;
+        const payload = evmPayload(presented.payload);
         let answer: Awaited<ReturnType<typeof facilitator.verify>>;
         try {
           answer = await facilitator.verify(accepting(presented, offered).payload, offered as PaymentRequirements);
