@@ -1,15 +1,17 @@
 /** What the host's own wallets hold: gas to settle with, and money on its way. Asks the chains. */
 import { type Hex, parseAbi } from 'viem';
 import { getBalance, readContract } from 'viem/actions';
-import { formatUsd, type Money } from '../../shared/money.ts';
-import { mppNetworks, type Network, x402Networks } from '../network/types.ts';
+import { formatUsd, type Money, micro } from '../../shared/money.ts';
+import { MOST_LAMPORTS } from '../methods/x402/solana/cost.ts';
+import { mppNetworks, type Network, type SolanaNetwork, x402Networks } from '../network/types.ts';
 import type { HostWallet } from '../types.ts';
 
 const BALANCE = parseAbi(['function balanceOf(address) view returns (uint256)']);
 const TIMEOUT_MS = 4_000;
+const SILENT = 'the network does not answer';
 /** A settlement's units, with a margin, and how many of them a wallet should have gas for. */
 const SETTLEMENT_UNITS = 150_000n;
-const LEAST_SETTLEMENTS = 100n;
+const LEAST_SETTLEMENTS = 100;
 
 /** @param settlesElsewhere whether a facilitator elsewhere settles x402: gas is for what the host has to send on, then */
 export async function hostWallets(network: Network, settlesElsewhere: boolean): Promise<HostWallet[]> {
@@ -36,28 +38,56 @@ export async function hostWallets(network: Network, settlesElsewhere: boolean): 
       ];
     }),
   ];
-  return Promise.all(
-    rows.map(async ({ name, address, client, token, chain, gas }) => {
-      const about = { name, address, chain };
-      try {
-        return await within(
-          (async () => {
-            const balance = await readContract(client as never, {
-              address: token as Hex,
-              abi: BALANCE,
-              functionName: 'balanceOf',
-              args: [address],
-            });
-            const usd = formatUsd(balance as Money);
-            if (!gas) return { ...about, usd };
-            const { isLow, ...left } = await gasOf(client, address);
-            return { ...about, usd, ...left, isLow: isLow && (!settlesElsewhere || (balance as bigint) > 0n) };
-          })(),
-        );
-      } catch {
-        return { ...about, usd: null, problem: 'the network does not answer' };
-      }
+  const onSolana = (network.solana ?? []).flatMap((each) => solanaWallets(each));
+  const onEvm = rows.map(({ name, address, client, token, chain, gas }) =>
+    reading({ name, address, chain }, async () => {
+      const balance = await readContract(client as never, {
+        address: token as Hex,
+        abi: BALANCE,
+        functionName: 'balanceOf',
+        args: [address],
+      });
+      const usd = formatUsd(balance as Money);
+      if (!gas) return { usd };
+      const { isLow, ...left } = await gasOf(client, address);
+      return { usd, ...left, isLow: isLow && (!settlesElsewhere || (balance as bigint) > 0n) };
     }),
+  );
+  return Promise.all([...onEvm, ...onSolana]);
+}
+
+/** Its fees are less than the gas of other networks, and have a limit of their own. */
+function solanaWallets({ name: chain, recipient, feePayer, token, ask }: SolanaNetwork): Promise<HostWallet>[] {
+  const receives = { name: 'receives for routes of the operator paid on Solana', address: recipient, chain };
+  const pays = { name: 'pays the fees of payments on Solana', address: feePayer, chain };
+  return [
+    reading(receives, async () => {
+      const { value } = await ask<TokenAccounts>('getTokenAccountsByOwner', [recipient, { mint: token }, JSON_PARSED]);
+      const amounts = value.map(({ account }) => BigInt(account.data.parsed.info.tokenAmount.amount));
+      return { usd: formatUsd(micro(amounts.reduce((sum, each) => sum + each, 0n))) };
+    }),
+    reading(pays, async () => {
+      const { value: lamports } = await ask<{ value: number }>('getBalance', [feePayer]);
+      const settlementsLeft = Math.floor(lamports / MOST_LAMPORTS);
+      const coin = (lamports / 1e9).toFixed(6);
+      return { usd: '0.00', coin, settlementsLeft, isLow: settlementsLeft < LEAST_SETTLEMENTS };
+    }),
+  ];
+}
+
+const JSON_PARSED = { encoding: 'jsonParsed' };
+
+interface TokenAccounts {
+  value: { account: { data: { parsed: { info: { tokenAmount: { amount: string } } } } } }[];
+}
+
+function reading(
+  about: Pick<HostWallet, 'name' | 'address' | 'chain'>,
+  read: () => Promise<Omit<HostWallet, 'name' | 'address' | 'chain'>>,
+): Promise<HostWallet> {
+  return within(read()).then(
+    (found) => ({ ...about, ...found }),
+    () => ({ ...about, usd: null, problem: SILENT }),
   );
 }
 
@@ -72,7 +102,7 @@ async function gasOf(
   return {
     coin: (Number(coin) / 1e18).toFixed(6),
     settlementsLeft: left === undefined ? null : Number(left),
-    isLow: left !== undefined && left < LEAST_SETTLEMENTS,
+    isLow: left !== undefined && left < BigInt(LEAST_SETTLEMENTS),
   };
 }
 

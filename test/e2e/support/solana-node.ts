@@ -95,6 +95,12 @@ export async function startSolanaNode(): Promise<SolanaNode> {
       const amount = Buffer.from(found.data).readBigUInt64LE(64).toString();
       return { context, value: { amount, decimals: 6, uiAmountString: amount } };
     },
+    async getTokenAccountsByOwner([of]) {
+      const amount = String(await node.held(of as Address));
+      return { context, value: [{ account: { data: { parsed: { info: { tokenAmount: { amount } } } } } }] };
+    },
+    getFirstAvailableBlock: () => 0,
+    getBlockTime: () => 0,
     simulateTransaction([text]) {
       svm.withSigverify(false);
       try {
@@ -135,7 +141,7 @@ export async function startSolanaNode(): Promise<SolanaNode> {
     try {
       const ask = methods[method];
       if (!ask) throw Object.assign(new Error(`Method not found: ${method}`), { code: -32601 });
-      answer = fault ?? { result: ask(params) };
+      answer = fault ?? { result: await ask(params) };
     } catch (error) {
       const { code = -32603, message } = error as Error & { code?: number };
       answer = { error: { code, message } };
