@@ -123,6 +123,19 @@ describe('the rules of the house', () => {
     expect(found).toEqual([]);
   });
 
+  it('the packages of Solana are loaded only by what is itself loaded where Solana is configured', () => {
+    const users = ['host/payments/methods/x402/solana/rail.ts', 'host/payments/network/solana.ts'];
+    const large = sources('host').filter((file) =>
+      /^[^/]* from '(?:@solana|@x402\/svm)/m.test(readFileSync(file, 'utf8')),
+    );
+    expect(large.map((file) => path.relative(ROOT, file)).sort()).toEqual(users);
+    const atOnce = sources('host').filter((file) => {
+      const targets = [...readFileSync(file, 'utf8').matchAll(/ from '(\.[^']+)'/g)].map(([, target = '']) => target);
+      return targets.some((target) => users.includes(path.relative(ROOT, path.resolve(path.dirname(file), target))));
+    });
+    expect(atOnce).toEqual([]);
+  });
+
   it('shared imports nothing of ours', () => {
     expect(offenders('host/shared', (target) => !target.startsWith('host/shared/'))).toEqual([]);
   });

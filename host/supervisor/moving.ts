@@ -14,7 +14,7 @@ import { fileSize } from '../shared/file-size.ts';
 import { Problem } from '../shared/problem.ts';
 
 /** Keys of the host, in files of a data folder or sealed in PostgreSQL. */
-export const KEYS = ['secrets.key', 'payments.key', 'network-keys.json'];
+export const KEYS = ['secrets.key', 'payments.key', 'network-keys.json', 'solana-fee-payer.json'];
 
 /** What a move brought. */
 export interface Moved {

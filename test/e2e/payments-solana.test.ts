@@ -21,15 +21,13 @@ import {
   setTransactionMessageFeePayer,
   setTransactionMessageLifetimeUsingBlockhash,
 } from '@solana/kit';
-import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
-import { ExactSvmScheme } from '@x402/svm/exact/client';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import defaults from '../../config/turnpike.default.json' with { type: 'json' };
 import { type Network, openNetwork } from '../../host/payments/network/index.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
 import { configSchema } from '../../host/shared/config.ts';
 import { quiet, type Rig, startRig } from './support/payments-rig.ts';
-import { DEVNET, type SolanaNode, startSolanaNode, tokenAccountOf, USDC } from './support/solana-node.ts';
+import { DEVNET, type SolanaNode, solanaClient, startSolanaNode, tokenAccountOf, USDC } from './support/solana-node.ts';
 
 const PRICE = 50_000n;
 const HELD = 1_000_000n;
@@ -85,18 +83,6 @@ function feePayer(): Address {
   return address(network.solana?.[0]?.feePayer ?? '');
 }
 
-/** A stock client, and the credential that it sent last. */
-function clientOf(signer: KeyPairSigner) {
-  const sent = { signature: '' };
-  const recorded = async (input: string | URL | Request, init?: RequestInit) => {
-    const request = new Request(input, init);
-    sent.signature = request.headers.get('payment-signature') ?? sent.signature;
-    return fetch(request);
-  };
-  const client = new x402Client().register(DEVNET, new ExactSvmScheme(signer, { rpcUrl: node.url }));
-  return { sent, fetch: wrapFetchWithPayment(recorded as typeof fetch, client) };
-}
-
 const decoded = (text: string | null) => JSON.parse(Buffer.from(text ?? '', 'base64').toString());
 const encoded = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64');
 const offersOf = async (route: string) => {
@@ -126,7 +112,7 @@ test('one 402 offers EVM and Solana, for what is paid straight to its seller', a
 });
 
 test('a stock client pays the seller; the books have it, and a repetition moves nothing', async () => {
-  const client = clientOf(payer);
+  const client = solanaClient(node, payer);
   const before = node.svm.getBalance(feePayer()) ?? 0n;
   const paid = await client.fetch(`${rig.url}/a`);
   expect(paid.status).toBe(200);
@@ -139,6 +125,12 @@ test('a stock client pays the seller; the books have it, and a repetition moves 
   expect([await node.held(seller.address), await node.held(payer.address)]).toEqual([PRICE, HELD - PRICE]);
   expect(before - (node.svm.getBalance(feePayer()) ?? 0n)).toBe(10_001n);
   const [line] = await rig.payments.ledger.lines({});
+  expect(await rig.payments.ledger.reconcile()).toMatchObject({ ok: true, checked: 1 });
+  const wallets = (await rig.payments.ledger.wallets()).filter(({ chain }) => chain === 'solana-devnet');
+  expect(wallets).toMatchObject([
+    { address: operator.address, usd: '0.00' },
+    { address: feePayer(), settlementsLeft: expect.any(Number), isLow: false },
+  ]);
   expect(line).toMatchObject({ asset: `${DEVNET}/${USDC}` });
   expect(rig.calls.at(-1)?.headers.get('x-payer')).toContain(payer.address);
   // Again, at the same place: the same answer. At another, or of another's: nothing.
@@ -152,7 +144,7 @@ test('a stock client pays the seller; the books have it, and a repetition moves 
 });
 
 test('of many callers with one transaction at two routes, one is served by the handler', async () => {
-  const client = clientOf(payer);
+  const client = solanaClient(node, payer);
   await client.fetch(`${rig.url}/a`);
   node.svm.expireBlockhash();
   const [credential, served, sends] = [await credentialOf(), rig.calls.length, node.calls.get('sendTransaction') ?? 0];
@@ -236,20 +228,24 @@ test('no transaction takes anything else than the price from anybody, or goes un
   const transferOfSol = Buffer.concat([Buffer.from([2, 0, 0, 0]), Buffer.alloc(8, 1)]);
   const funds = { address: feePayer(), role: AccountRole.WRITABLE_SIGNER };
   const takes = { address: payer.address, role: AccountRole.WRITABLE };
+  // By why it is refused.
   const hostile: Record<string, Made> = {
-    'less than the price': { amount: PRICE - 1n },
-    'to another account': { destination: await tokenAccountOf(payer.address) },
-    'of another token': { mint: other.address },
-    'of the tokens of who pays the fee': { source: await tokenAccountOf(feePayer()), authority: feePayer() },
-    'with coins of who pays the fee': {
+    'amount_mismatch: less than the price': { amount: PRICE - 1n },
+    'recipient_mismatch: to another account': { destination: await tokenAccountOf(payer.address) },
+    'mint_mismatch: of another token': { mint: other.address },
+    'no part in the instructions: of the tokens of who pays the fee': {
+      source: await tokenAccountOf(feePayer()),
+      authority: feePayer(),
+    },
+    'no part in the instructions: with coins of who pays the fee': {
       more: [{ programAddress: system, accounts: [funds, takes], data: transferOfSol }],
     },
-    'with rent of who pays the fee': {
+    'no part in the instructions: with rent of who pays the fee': {
       more: [{ programAddress: lighthouse, accounts: [funds], data: Buffer.from([0]) }],
     },
-    'with a dear priority': { priority: 5_000_000n },
-    'with much computing': { units: 1_400_000 },
-    'with a third signer': {
+    'compute_price_instruction_too_high: with a dear priority': { priority: 5_000_000n },
+    'compute_limit_instruction_too_high: with much computing': { units: 1_400_000 },
+    'excessive_signers: with a third signer': {
       more: [
         {
           programAddress: address('MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr'),
@@ -258,13 +254,17 @@ test('no transaction takes anything else than the price from anybody, or goes un
         },
       ],
     },
-    'whose fee another pays': { feePayer: other.address },
-    'of more than the payer holds': { source: await tokenAccountOf(other.address), authority: other },
+    'fee_payer_mismatch: whose fee another pays': { feePayer: other.address },
+    'simulation_failed: of more than the payer holds': {
+      source: await tokenAccountOf(other.address),
+      authority: other,
+    },
   };
   const [sol, calls] = [node.svm.getBalance(feePayer()), rig.calls.length];
   for (const [what, made] of Object.entries(hostile)) {
     const answer = await show('/a', encoded(await credentialOf(made)));
-    expect([what, answer.status]).toEqual([what, 402]);
+    const [why = ''] = what.split(':');
+    expect([what, answer.status, await answer.text()]).toEqual([what, 402, expect.stringContaining(why)]);
   }
   // Changed after it was signed; of another's signature; for another price; not a transaction.
   const good = await credentialOf();
@@ -291,7 +291,7 @@ test('no transaction takes anything else than the price from anybody, or goes un
 });
 
 test('a node that fails, or says what is not so, costs nobody the price twice', async () => {
-  const pay = () => clientOf(payer).fetch(`${rig.url}/a`);
+  const pay = () => solanaClient(node, payer).fetch(`${rig.url}/a`);
   // Nothing is verified without it, and nothing is served.
   node.fault = (method) =>
     method === 'simulateTransaction' ? { error: { code: -32005, message: 'behind' } } : undefined;
@@ -307,19 +307,10 @@ test('a node that fails, or says what is not so, costs nobody the price twice', 
     const before = await node.held(seller.address);
     node.fault = async (method, params) => {
       if (method !== 'sendTransaction') return undefined;
-      await rpc('sendTransaction', params, () => undefined);
+      node.send(params);
       return { error: { code, message: 'no' } };
     };
     expect((await pay()).status).toBe(200);
     expect((await node.held(seller.address)) - before).toBe(PRICE);
   }
 });
-
-/** Asks the node itself, under another fault. */
-async function rpc(method: string, params: readonly unknown[], fault: SolanaNode['fault']): Promise<void> {
-  const before = node.fault;
-  node.fault = fault;
-  const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params });
-  await (await fetch(node.url, { method: 'POST', body })).text();
-  node.fault = before;
-}

@@ -19,8 +19,12 @@ test('a transaction counts from its confirmation, and not where it failed', asyn
   expect(await outcome(status(null), 'sig')).toBeUndefined();
   expect(await outcome(status({ ...ok, confirmationStatus: 'processed' }), 'sig')).toMatchObject({ status: 'unknown' });
   expect(await outcome(status(ok), 'sig')).toEqual({ status: 'settled', reference: 'sig' });
-  expect(await outcome(status({ ...ok, err: { InstructionError: [2, {}] } }), 'sig')).toMatchObject({ status: 'failed' });
-  expect(await outcome(nodeOf({ getSignatureStatuses: new Error('away') }), 'sig')).toMatchObject({ status: 'unknown' });
+  expect(await outcome(status({ ...ok, err: { InstructionError: [2, {}] } }), 'sig')).toMatchObject({
+    status: 'failed',
+  });
+  expect(await outcome(nodeOf({ getSignatureStatuses: new Error('away') }), 'sig')).toMatchObject({
+    status: 'unknown',
+  });
   expect(await outcome(nodeOf({ getSignatureStatuses: {} }), 'sig')).toMatchObject({ status: 'unknown' });
   const turns = [null, { ...ok, confirmationStatus: 'processed' }, ok];
   const ask = async <T>() => ({ value: [turns.shift() ?? ok] }) as T;

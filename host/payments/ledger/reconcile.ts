@@ -8,6 +8,7 @@ import type { ChannelStore } from '../../registry/payments/channels.ts';
 import { OutgoingStore } from '../../registry/payments/outgoing.ts';
 import { PaymentReports } from '../../registry/payments/reports.ts';
 import type { SessionVerifier } from '../methods/tempo/sessions/verifier.ts';
+import { outcome } from '../methods/x402/solana/look-up.ts';
 import { mppNetworks, type Network, x402Networks } from '../network/types.ts';
 import type { PaymentStore } from '../settlement/payment-store.ts';
 import { assetId, lower } from '../terms.ts';
@@ -93,6 +94,14 @@ export class Reconciler {
       }
       const difference = await this.#compareWallet(asset, fees.get(asset.id) ?? 0n);
       if (difference) differences.push(difference);
+    }
+    for (const { network: chain, token, ask } of this.#options.network.solana ?? []) {
+      // What a transaction there moves was checked before it was signed, and its signature is of that alone.
+      for (const reference of (await this.#references(`${chain}/${token}`)).keys()) {
+        checked += 1;
+        if ((await outcome(ask, reference))?.status !== 'settled')
+          differences.push({ what: 'transaction', ledger: 'happened', chain: 'not found', reference });
+      }
     }
     differences.push(...(await this.#compareChannels()), ...(await this.#unbalanced()), ...(await this.#negative()));
     return { ok: differences.length === 0, checked, differences, accounts: await this.#accounts() };

@@ -16,6 +16,8 @@ import {
   type KeyPairSigner,
   lamports,
 } from '@solana/kit';
+import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
+import { ExactSvmScheme } from '@x402/svm/exact/client';
 import { FailedTransactionMetadata, LiteSVM } from 'litesvm';
 
 export const DEVNET = 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1';
@@ -41,6 +43,8 @@ export interface SolanaNode {
   /** Lets an address hold USDC. @returns its token account */
   holder(owner: Address, microUsd: bigint): Promise<Address>;
   held(owner: Address): Promise<bigint>;
+  /** Takes a transaction as `sendTransaction` does. */
+  send(params: Params): unknown;
   close(): Promise<void>;
 }
 
@@ -152,6 +156,7 @@ export async function startSolanaNode(): Promise<SolanaNode> {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return Object.assign(node, {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    send: (params: Params) => methods.sendTransaction?.(params),
     async wallet(microUsd: bigint) {
       const signer = await generateKeyPairSigner();
       await node.holder(signer.address, microUsd);
@@ -177,4 +182,16 @@ export async function startSolanaNode(): Promise<SolanaNode> {
         server.closeAllConnections();
       }),
   });
+}
+
+/** A stock client, and the credential that it sent last. */
+export function solanaClient(node: Pick<SolanaNode, 'url'>, signer: KeyPairSigner) {
+  const sent = { signature: '' };
+  const recorded = async (input: string | URL | Request, init?: RequestInit) => {
+    const request = new Request(input, init);
+    sent.signature = request.headers.get('payment-signature') ?? sent.signature;
+    return fetch(request);
+  };
+  const client = new x402Client().register(DEVNET, new ExactSvmScheme(signer, { rpcUrl: node.url }));
+  return { sent, fetch: wrapFetchWithPayment(recorded as typeof fetch, client) };
 }

@@ -251,5 +251,5 @@ async function readAtMost(answer: Response, most: number): Promise<string> {
 
 /** x402's reason codes are safe to show; anything else is not. */
 export function reason(code: string | null | undefined): string {
-  return code && /^[a-z0-9_]{3,80}$/i.test(code) ? code : 'the payment was refused';
+  return code && /^[a-z0-9_]{3,100}$/i.test(code) ? code : 'the payment was refused';
 }

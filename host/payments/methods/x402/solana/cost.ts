@@ -8,8 +8,7 @@ export const MOST_COMPUTE_UNITS = 100_000;
 export const MOST_PRIORITY_FEE = 50_000;
 
 const LAMPORTS_PER_SIGNATURE = 5_000;
-export const MOST_LAMPORTS =
-  MOST_SIGNATURES * LAMPORTS_PER_SIGNATURE + (MOST_COMPUTE_UNITS * MOST_PRIORITY_FEE) / 1e6;
+export const MOST_LAMPORTS = MOST_SIGNATURES * LAMPORTS_PER_SIGNATURE + (MOST_COMPUTE_UNITS * MOST_PRIORITY_FEE) / 1e6;
 
 /** @param coinUsd price of SOL. @returns what a settlement costs at most */
 export function solanaCost(coinUsd: number): Money {

@@ -167,7 +167,7 @@ function messageOf(message: Uint8Array): CompiledTransactionMessage & { lifetime
 }
 
 /**
- * The host signs for the fee alone. Instructions that x402 lets through beside the transfer, those of Lighthouse, would
+ * The host signs for the fee alone. Instructions that x402 lets through beside the transfer, those of Lighthouse, could
  * take the rent of new accounts from whoever of the signers they name.
  * @throws Problem `payment_invalid`
  */

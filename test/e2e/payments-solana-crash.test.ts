@@ -1,0 +1,67 @@
+/** kill -9 around the moment in which a payment on Solana is sent: it moves once, and the payer gets what it paid for. */
+import { lamports } from '@solana/kit';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { deploy, mppFetch } from './support/callers.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
+import { type SolanaNode, solanaClient, startSolanaNode } from './support/solana-node.ts';
+
+const PRICE = 50_000n;
+
+let node: SolanaNode;
+let host: TestHost;
+
+beforeAll(async () => {
+  node = await startSolanaNode();
+  const operator = await node.wallet(0n);
+  host = await startHost({
+    flags: {
+      'payments-solana-network': 'solana-devnet',
+      'payments-solana-rpc-url': node.url,
+      'payments-solana-recipient': operator.address,
+    },
+  });
+});
+afterAll(async () => {
+  await host?.stop();
+  await node?.close();
+});
+
+test('a host that is killed before or after the node has a transaction, settles it once', async () => {
+  const seller = await node.wallet(0n);
+  await deploy(mppFetch(host.network, 0), host.url, {
+    slug: 'shop',
+    code: `export default { fetch: () => new Response('bought') }`,
+    paidRoutes: [{ method: 'GET', path: '/a', price: '0.05', solana: seller.address }],
+  });
+  const payer = await node.wallet(1_000_000n);
+  const client = solanaClient(node, payer);
+  const { json } = await host.operator('GET', '/payments/wallets');
+  const { wallets } = json as { wallets: { address: string; name: string }[] };
+  const feePayer = wallets.find(({ name }) => name.startsWith('pays the fees of payments on Solana'));
+  node.svm.airdrop(feePayer?.address as never, lamports(1_000_000_000n));
+
+  for (const [index, isTaken] of [true, false].entries()) {
+    const sent = Promise.withResolvers<void>();
+    node.fault = async (method, params) => {
+      if (method !== 'sendTransaction') return undefined;
+      if (isTaken) node.send(params);
+      sent.resolve();
+      return 'hang';
+    };
+    const lost = client.fetch(`${host.url}/shop/a`).catch(() => undefined);
+    await sent.promise;
+    expect(await node.held(seller.address)).toBe(BigInt(index) * PRICE + (isTaken ? PRICE : 0n));
+    await host.kill();
+    await lost;
+    node.fault = () => undefined;
+    host = await host.restart();
+    const again = await until(async () => {
+      const answer = await fetch(`${host.url}/shop/a`, { headers: { 'payment-signature': client.sent.signature } });
+      return answer.status === 503 || answer.status === 202 ? undefined : answer;
+    }, 30_000);
+    expect([again.status, await again.text()]).toEqual([200, 'bought']);
+    expect(await node.held(seller.address)).toBe(BigInt(index + 1) * PRICE);
+  }
+  const { json: books } = await host.operator('POST', '/payments/reconcile');
+  expect(books).toMatchObject({ ok: true, differences: [] });
+});
