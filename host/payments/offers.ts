@@ -47,9 +47,15 @@ export class OfferBook {
   /** The same as discovery documents print it. */
   describe(
     amount: Money,
-    options: { mode: 'fixed' | 'metered' | 'proof'; payTo?: Address; description?: string; perEvent?: string },
+    options: {
+      mode: 'fixed' | 'metered' | 'proof';
+      payTo?: Address;
+      payToSolana?: string;
+      description?: string;
+      perEvent?: string;
+    },
   ): OfferInfo[] {
-    const { mode, payTo, description, perEvent } = options;
+    const { mode, payTo, payToSolana, description, perEvent } = options;
     const terms: Terms = {
       kind: mode === 'proof' ? 'operation' : 'route',
       name: '',
@@ -61,6 +67,7 @@ export class OfferBook {
       slow: false,
       ...(perEvent === undefined ? {} : { live: true, perEvent }),
       payTo,
+      ...(payToSolana === undefined ? {} : { payToSolana }),
       feeBps: 0,
       description: description ?? '',
       sku: undefined,

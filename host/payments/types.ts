@@ -428,7 +428,13 @@ export interface Payments {
   /** What a call of this price can be paid with; for openapi.json and llms.txt. */
   offers(
     amount: Money,
-    options: { mode: 'fixed' | 'metered' | 'proof'; payTo?: Address; description?: string; perEvent?: string },
+    options: {
+      mode: 'fixed' | 'metered' | 'proof';
+      payTo?: Address;
+      payToSolana?: string;
+      description?: string;
+      perEvent?: string;
+    },
   ): OfferInfo[];
   /** Names of header fields: of requests that may carry a credential, lower case; and of answers, for CORS. */
   headers: { credentials: readonly string[]; exposed: string };

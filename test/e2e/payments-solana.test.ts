@@ -26,7 +26,7 @@ import defaults from '../../config/turnpike.default.json' with { type: 'json' };
 import { type Network, openNetwork } from '../../host/payments/network/index.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
 import { configSchema } from '../../host/shared/config.ts';
-import { quiet, type Rig, startRig } from './support/payments-rig.ts';
+import { mppClient, quiet, type Rig, startRig, x402Client as stockX402Client } from './support/payments-rig.ts';
 import { DEVNET, type SolanaNode, solanaClient, startSolanaNode, tokenAccountOf, USDC } from './support/solana-node.ts';
 
 const PRICE = 50_000n;
@@ -79,6 +79,8 @@ beforeEach(async () => {
 });
 afterEach(() => rig.close());
 
+const key = (wallet: number) => network.wallets?.[wallet]?.privateKey ?? '0x';
+
 function feePayer(): Address {
   return address(network.solana?.[0]?.feePayer ?? '');
 }
@@ -109,6 +111,12 @@ test('one 402 offers EVM and Solana, for what is paid straight to its seller', a
   rig.deployment.payTo = network.x402?.recipient.toLowerCase() as `0x${string}`;
   expect(await onSolana('/evm')).toMatchObject({ payTo: operator.address });
   expect(await network.healthy()).toMatchObject({ ok: true, detail: expect.stringContaining('solana-devnet answers') });
+});
+
+test('clients that know only EVM pay the same route as before', async () => {
+  for (const { fetch: pay } of [stockX402Client(network, key(0)), mppClient(network, key(1))])
+    expect((await pay(`${rig.url}/a`)).status).toBe(200);
+  expect(await node.held(seller.address)).toBe(0n);
 });
 
 test('a stock client pays the seller; the books have it, and a repetition moves nothing', async () => {

@@ -1,18 +1,29 @@
 /** What the README and the host's pages print for stock clients, run word by word in a folder of its own. */
+import { randomBytes } from 'node:crypto';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { createKeyPairSignerFromPrivateKeyBytes, lamports } from '@solana/kit';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { MPPX_COMMAND, MPPX_PACKAGES, X402_PACKAGES } from '../../builtin-tenants/kit/stock-clients.ts';
 import { deploy, mppFetch } from './support/callers.ts';
 import { type EmptyFolder, emptyFolder } from './support/empty-folder.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
+import { type SolanaNode, startSolanaNode } from './support/solana-node.ts';
 
+let solana: SolanaNode;
 let host: TestHost;
 let folder: EmptyFolder;
 
 beforeAll(async () => {
-  [host, folder] = await Promise.all([startHost({ builtins: ['speech', 'pay', 'deals'] }), emptyFolder()]);
+  solana = await startSolanaNode();
+  const { address } = await solana.wallet(0n);
+  const flags = {
+    'payments-solana-network': 'solana-devnet',
+    'payments-solana-rpc-url': solana.url,
+    'payments-solana-recipient': address,
+  };
+  [host, folder] = await Promise.all([startHost({ builtins: ['speech', 'pay', 'deals'], flags }), emptyFolder()]);
   await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), 60_000, host.output);
   await deploy(mppFetch(host.network, 3), host.url, {
     slug: 'shop',
@@ -21,14 +32,14 @@ beforeAll(async () => {
       ? new Response('data: 1\\n\\ndata: 2\\n\\n', { headers: { 'content-type': 'text/event-stream' } })
       : new Response('hello', { headers: { 'x-charge': '0.01' } }) }`,
     paidRoutes: [
-      { method: 'GET', path: '/a/*', price: '0.01' },
+      { method: 'GET', path: '/a/*', price: '0.01', solana: address },
       { method: 'GET', path: '/metered', price: '0.03', mode: 'metered' },
       { method: 'GET', path: '/events', price: '0.03', perEvent: '0.001', mode: 'metered' },
     ],
   });
 });
 afterAll(async () => {
-  await Promise.all([host?.stop(), folder?.remove()]);
+  await Promise.all([host?.stop(), folder?.remove(), solana?.close()]);
 });
 
 const page = async (name: string) => await (await fetch(`${host.url}${name}`)).text();
@@ -127,6 +138,17 @@ const SOLD: Record<string, [method: string, path: string, body?: object]> = {
   Speech: ['POST', '/speech/v1/speak', { text: 'A good day, client N.' }],
 };
 
+/** A wallet with USDC; and the host's own gets what fees take. */
+async function payerOnSolana(): Promise<number[]> {
+  const { json } = await host.operator('GET', '/payments/wallets');
+  const { wallets } = json as { wallets: { address: string; chain: string; coin?: string }[] };
+  const feePayer = wallets.find(({ chain, coin }) => chain === 'solana-devnet' && coin !== undefined);
+  solana.svm.airdrop(feePayer?.address as never, lamports(1_000_000_000n));
+  const key = randomBytes(32);
+  await solana.holder((await createKeyPairSignerFromPrivateKeyBytes(key)).address, 1_000_000n);
+  return [...key];
+}
+
 test('README: which client pays for what', { timeout: 300_000 }, async () => {
   await deploy(mppFetch(host.network, 3), host.url, {
     slug: 'market',
@@ -152,13 +174,14 @@ test('README: which client pays for what', { timeout: 300_000 }, async () => {
   expect(rows.map(([name]) => name)).toEqual(Object.keys(SOLD));
   // x402 1.2 names wagmi for pages that it does not load here: 500 MB of packages.
   await folder.sh(
-    `[ -f package.json ] || echo {} > package.json; npm pkg set overrides.wagmi=npm:isows@1.0.7; npm install ${MPPX_PACKAGES} ${X402_PACKAGES} x402-fetch@1.2.0 x402-axios@0.7.2 axios@1.13.2 @faremeter/fetch@0.22.0 @faremeter/payment-evm@0.22.0 @faremeter/wallet-evm@0.22.0 --ignore-scripts --no-audit --no-fund`,
+    `[ -f package.json ] || echo {} > package.json; npm pkg set overrides.wagmi=npm:isows@1.0.7; npm install ${MPPX_PACKAGES} ${X402_PACKAGES} @x402/svm@2.27.0 @solana/kit@5.5.1 x402-fetch@1.2.0 x402-axios@0.7.2 axios@1.13.2 @faremeter/fetch@0.22.0 @faremeter/payment-evm@0.22.0 @faremeter/wallet-evm@0.22.0 --ignore-scripts --no-audit --no-fund`,
   );
   const settings = {
     HOST: host.url,
     RPC: host.network.rpcUrl,
     CHAIN: String(host.network.chainId),
     SOLD: JSON.stringify(Object.entries(SOLD)),
+    SOLANA: JSON.stringify({ rpcUrl: solana.url, key: await payerOnSolana() }),
     KEYS: JSON.stringify([0, 1, 2, 4, 5, 6, 7].map((wallet) => privateKey(wallet))),
   };
   const { found, why } = JSON.parse(

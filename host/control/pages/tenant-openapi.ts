@@ -37,6 +37,7 @@ function tenantOpenApi(deployment: Deployment, payments: Payments, base: string)
       .offers(parseUsd(route.price), {
         mode: route.mode,
         payTo: view.payTo,
+        ...(route.solana === undefined ? {} : { payToSolana: route.solana }),
         ...(route.perEvent === undefined ? {} : { perEvent: route.perEvent }),
         ...(route.description ? { description: route.description } : {}),
       })

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import type { Block } from '../../../registry/schema/operator.ts';
 import { canonicalRange } from '../../../shared/address-ranges.ts';
+import { SOLANA_ADDRESS } from '../../../shared/config.ts';
 import { Problem } from '../../../shared/problem.ts';
 import { fieldProblem } from '../../body.ts';
 import { json, jsonBody } from '../../endpoint.ts';
@@ -10,7 +11,7 @@ import { bodyOf, type OperatorDeps, type OperatorEndpoint } from './endpoint.ts'
 import { reasonText } from './reason.ts';
 
 const blockBody = z.strictObject({
-  subject: z.string().max(100).describe('a wallet (0x…), an address, or a range such as 203.0.113.0/24'),
+  subject: z.string().max(100).describe('a wallet (0x…, or of Solana), an address, or a range such as 203.0.113.0/24'),
   reason: reasonText.optional().describe('for operators alone'),
 });
 
@@ -64,6 +65,7 @@ export function blocksEndpoints({ control, pushBlocks }: OperatorDeps): Operator
 /** @throws Problem `invalid_field` */
 function subjectOf(text: string): Pick<Block, 'subject' | 'kind'> {
   if (/^0x[0-9a-fA-F]{40}$/.test(text)) return { subject: text.toLowerCase(), kind: 'wallet' };
+  if (SOLANA_ADDRESS.test(text)) return { subject: text, kind: 'wallet' };
   const subject = canonicalRange(text);
   if (subject === undefined)
     throw fieldProblem('/subject', 'is a wallet (0x and 40 digits), an address, or a range such as 203.0.113.0/24');

@@ -52,7 +52,7 @@ export function solanaRail(network: SolanaNetwork, gas: Gas): Rail {
 
   function recipientOf({ payTo, payToSolana }: Terms): string | undefined {
     if (payToSolana !== undefined) return payToSolana;
-    return payTo === undefined || network.operators.includes(lower(payTo)) ? network.recipient : undefined;
+    return payTo !== undefined && network.operators.includes(lower(payTo)) ? network.recipient : undefined;
   }
 
   /** The transaction of a payment, signed as who pays its fee. */
@@ -85,7 +85,7 @@ export function solanaRail(network: SolanaNetwork, gas: Gas): Rail {
       const custody = custodyOf({ takesParts: false, outlastsSlowWork: false }, terms);
       const recipient = recipientOf(terms);
       // Whoever deploys owns, and proves it with a key of EVM; and nothing is sent from Solana.
-      if (terms.kind === 'operation' || custody !== 'direct' || recipient === undefined || !isAddress(recipient))
+      if (terms.kind !== 'route' || custody !== 'direct' || recipient === undefined || !isAddress(recipient))
         return undefined;
       if (!gas.mayOffer(terms, network.network)) return undefined;
       return {
