@@ -8,6 +8,7 @@ import {
   type CompiledTransactionMessage,
   getBase58Decoder,
   getCompiledTransactionMessageDecoder,
+  getTransactionDecoder,
   isAddress,
 } from '@solana/kit';
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
@@ -109,7 +110,7 @@ export function solanaRail(network: SolanaNetwork, gas: Gas): Rail {
 
     async verify(given, offer) {
       const presented = x402Of(given);
-      assertLeavesFeePayerAlone(messageOf(signedMessage(transactionOf(presented))));
+      assertLeavesFeePayerAlone(readable(transactionOf(presented)));
       const { requirements } = x402Offer(offer);
       const payload = presented.payload as unknown as PaymentPayload;
       const answer = await facilitator.verify(payload, requirements as PaymentRequirements).catch((cause) => {
@@ -157,10 +158,14 @@ function transactionOf({ payload: { payload } }: X402Credential): Buffer {
   throw new Problem('payment_invalid', 'Not a payment on Solana.');
 }
 
-/** @throws Problem `payment_invalid` */
 function messageOf(message: Uint8Array): CompiledTransactionMessage & { lifetimeToken: string } {
+  return getCompiledTransactionMessageDecoder().decode(message) as never;
+}
+
+/** What x402's code cannot read it prints, and callers could fill the log with it. @throws Problem `payment_invalid` */
+function readable(transaction: Uint8Array): CompiledTransactionMessage {
   try {
-    return getCompiledTransactionMessageDecoder().decode(message) as never;
+    return messageOf(new Uint8Array(getTransactionDecoder().decode(transaction).messageBytes));
   } catch (cause) {
     throw new Problem('payment_invalid', 'This is not a readable transaction of Solana.', { cause });
   }
