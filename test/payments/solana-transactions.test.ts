@@ -37,7 +37,9 @@ test('of changed transactions none is taken', async () => {
   } as unknown as SolanaNetwork;
   const rail = solanaRail(network, { mayOffer: () => true } as never);
   const route = { kind: 'route', amount: micro(50_000), mode: 'fixed', slow: false, feeBps: 0 };
-  const offer = rail.offer({ ...route, payToSolana: seller.address } as Terms) as ReturnType<typeof rail.offer> & {
+  const offer = rail.offer({ ...route, payToSolana: seller.address } as unknown as Terms) as ReturnType<
+    typeof rail.offer
+  > & {
     requirements: object;
   };
   if (!offer) throw new Error('no offer');
