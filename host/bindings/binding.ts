@@ -88,6 +88,8 @@ export interface WorkerdBinding {
   wholeUrls?: boolean;
   /** Its socket also takes calls of methods, for whoever asks for this name. */
   rpcHost?: string;
+  /** Its socket is the edge's, which is told whose requests they are; the handler cannot say so itself. */
+  saysWhoCalls?: true;
   /** Source of a module that wraps the service. The tenant's code cannot import it. */
   module?: { name: string; source(): string };
   /** Fills in everything but the name. */

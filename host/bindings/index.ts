@@ -8,6 +8,7 @@ import { analytics } from './analytics/binding.ts';
 import type { Binding } from './binding.ts';
 import { d1 } from './d1/binding.ts';
 import { durableObjects } from './durable-objects/binding.ts';
+import { edge } from './edge/binding.ts';
 import { hyperdrive } from './hyperdrive/binding.ts';
 import { kv } from './kv/binding.ts';
 import { payments } from './payments/binding.ts';
@@ -32,6 +33,7 @@ export const BINDINGS: readonly Binding[] = [
   queues,
   workflows,
   services,
+  edge,
   analytics,
   tails,
   ai,

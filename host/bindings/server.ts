@@ -23,6 +23,8 @@ export interface ServerHost {
   };
   /** Deployments that call each other. Without it the host does not offer that. */
   services?: ServiceDirectory;
+  /** The socket on which edges serve instances. Without it the host does not offer that. */
+  edgeSocket?: string;
   /** Adds a line to a tenant's log. */
   tell(tenant: TenantId, event: string, text: string): void;
   /**

@@ -8,7 +8,7 @@ import { readMemory } from '../http/message/blocks.ts';
 import { answerField } from '../http/message/fields.ts';
 import type { RequestHead } from '../http/message/head.ts';
 import { AddressRanges } from '../shared/address-ranges.ts';
-import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTls, Route } from '../shared/contracts.ts';
+import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTls, ListenerKind, Route } from '../shared/contracts.ts';
 import type { Metric } from '../shared/metric.ts';
 import { monotonicNow } from '../shared/monotonic.ts';
 import { setOwnPriority } from '../shared/priority.ts';
@@ -20,6 +20,7 @@ import { Contention } from './contention.ts';
 import { Files } from './files/files.ts';
 import { CUT_OFF, FrontDoor } from './front-door.ts';
 import { HttpDate } from './http-date.ts';
+import { INSIDE, InsideCalls } from './inside-calls.ts';
 import { Instances } from './instances.ts';
 import { Listeners } from './listeners.ts';
 import { EdgeMetrics } from './metrics.ts';
@@ -60,6 +61,7 @@ export class Edge {
   readonly #certificates: Certificates;
   readonly #tls: EdgeTls | undefined;
   readonly #watched: WatchedRequests;
+  readonly #inside = new InsideCalls();
   readonly #timers: NodeJS.Timeout[];
   #cutOff: NodeJS.Timeout | undefined;
   #idle: (() => void)[] = [];
@@ -110,6 +112,7 @@ export class Edge {
       files: this.#files,
       proxies,
       ownCallerKey: init.ownCallerKey,
+      inside: this.#inside,
       log,
       maxInFlight: init.maxInFlightPerSlug ?? MAX_IN_FLIGHT,
       secureUrl: (caller, head) => this.#secureUrl(caller, head),
@@ -155,9 +158,9 @@ export class Edge {
     return this.#listeners.certificateChanged();
   }
 
-  listen(kind: 'http' | 'https', server: Server): void {
-    if (kind === 'http') this.#listeners.addHttp(server);
-    else this.#listeners.addHttps(server);
+  listen(kind: ListenerKind, server: Server): void {
+    if (kind === 'https') this.#listeners.addHttps(server);
+    else this.#listeners.addHttp(server, kind === 'inside' ? INSIDE : undefined);
   }
 
   setRoutes(routes: Route[]): void {
@@ -242,6 +245,7 @@ export class Edge {
   #finished(proxied: ProxiedRequest): void {
     this.#metrics.finished(proxied.place.via !== 'control', proxied.status, performance.now() - proxied.startedAt);
     this.#watched.finished(proxied);
+    this.#inside.left(proxied.exchange);
     if (this.#active.size === 0) for (const resolve of this.#idle.splice(0)) resolve();
   }
 

@@ -19,6 +19,7 @@ import type { AnswerPlace } from './answer-fields.ts';
 import type { Caller, TrustedProxies } from './caller.ts';
 import type { FileAnswer } from './files/file-answer.ts';
 import type { Files } from './files/files.ts';
+import type { InsideCalls } from './inside-calls.ts';
 import type { Instances } from './instances.ts';
 import { type ProblemAnswer, problemAnswer } from './problem-answer.ts';
 import { bodyTooLarge, ProxiedRequest, type ProxyEnvironment } from './proxied-request.ts';
@@ -33,6 +34,7 @@ export interface FrontDoorParts {
   files: Files;
   proxies: TrustedProxies;
   ownCallerKey: string | undefined;
+  inside: InsideCalls;
   control: UpstreamPool;
   traffic: Traffic;
   /** Where a request that came without TLS has to go instead; undefined: it may stay. */
@@ -62,6 +64,7 @@ const CONTROL_IDLE_MS = 300_000;
 const REQUEST_ID = /^[A-Za-z0-9._-]{8,128}$/;
 const BLOCKED = 'The operator of this host has blocked the network that you call from; ask the operator.';
 export const CUT_OFF = 'This node has no connection to the others; ask another one, or try again in a second.';
+const TOO_MANY_INSIDE = 'The handler has too many calls of this host under way; await some before sending more.';
 const HEALTH = '/healthz';
 /** Fields of calls that are hardly ever unpaid, and that nothing may remember. */
 const PERSONAL = /^(?:authorization|cookie|[a-z-]*payment[a-z-]*):/im;
@@ -97,6 +100,10 @@ export class FrontDoor implements RequestHandler<RequestHead> {
     }
     if (this.serveUntil !== undefined && monotonicNow() > this.serveUntil && head.target !== HEALTH) {
       this.#here(exchange, requestId, new Problem('not_ready', CUT_OFF));
+      return;
+    }
+    if (!this.#parts.inside.enter(exchange, caller.ip)) {
+      this.#here(exchange, requestId, new Problem('overloaded', TOO_MANY_INSIDE));
       return;
     }
     const resolution = this.#parts.routes.resolve(caller.host, head.target);

@@ -64,14 +64,17 @@ export class Listeners {
     return this.#open;
   }
 
-  /** Serves HTTP/1.1 without TLS on a listening server. */
-  addHttp(server: Server): void {
+  /**
+   * Serves HTTP/1.1 without TLS on a listening server.
+   * @param from address of all who connect, where their sockets have none
+   */
+  addHttp(server: Server, from?: string): void {
     const { handler, limits, memory } = this.#options;
     this.#servers.add(server);
     // An option of net.Server that has to be set before the first connection; what arrives is read by the connection.
     Object.assign(server, { pauseOnConnect: true });
     server.on('connection', (socket) => {
-      const address = this.#admit(socket);
+      const address = this.#admit(socket, from);
       if (address === undefined) return;
       const proxyHeader = this.#expectsHeader(address);
       readPreface(socket, { proxyHeader, clientHello: false }, (preface) => {
@@ -132,8 +135,8 @@ export class Listeners {
   }
 
   /** @returns the peer's address, or undefined where the connection is not taken */
-  #admit(socket: Socket): string | undefined {
-    const address = plainIp(socket.remoteAddress ?? '');
+  #admit(socket: Socket, from = socket.remoteAddress): string | undefined {
+    const address = plainIp(from ?? '');
     const network = networkOf(address);
     const present = this.#ofNetwork.get(network) ?? 0;
     let most = socket.remoteAddress === socket.localAddress ? MAX_OF_OURS : MAX_OF_ONE;

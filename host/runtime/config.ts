@@ -22,6 +22,7 @@ import {
   type Worker_Module,
 } from '../capnp/generated/workerd.cjs';
 import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
+import { OWN_CALLER_HEADER } from '../shared/own-caller.ts';
 import { type MemberConfig, PEERS_SOCKET } from './cluster-member.ts';
 import { awayServices, pointAway, writeAway } from './objects-away.ts';
 import { objectServices, PEERS_SERVICE, writeMember, writeObjects } from './objects-config.ts';
@@ -103,6 +104,7 @@ export function encodeConfig(
     }
     const http = writeExternal(list.get(3 + index), service, address);
     if (binding.workerd.wholeUrls) http.setStyle(HttpOptions_Style.PROXY);
+    if (binding.workerd.saysWhoCalls) writeCaller(http, spec.ownCaller);
     if (binding.workerd.rpcHost !== undefined) http.setCapnpConnectHost(binding.workerd.rpcHost);
   }
 
@@ -318,6 +320,14 @@ function writeExternal(service: Service, name: string, address: string): HttpOpt
   const external = service.initExternal();
   external.setAddress(address);
   return external.initHttp();
+}
+
+/** What the handler says of itself by these names is replaced. */
+function writeCaller(http: HttpOptions, caller = ''): void {
+  http.setForwardedProtoHeader('x-forwarded-proto');
+  const header = http.initInjectRequestHeaders(1).get(0);
+  header.setName(OWN_CALLER_HEADER);
+  header.setValue(caller);
 }
 
 function writeRawExternal(service: Service, name: string, address: string): void {

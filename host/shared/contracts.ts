@@ -132,11 +132,14 @@ export interface EdgeContext {
   reissue?: boolean;
 }
 
+/** `inside`: a unix socket on which this host's own instances call. */
+export type ListenerKind = 'http' | 'https' | 'inside';
+
 export interface EdgeMethods {
   [name: string]: (argument: never) => unknown;
   init(init: EdgeInit): void;
   /** With a listening net.Server handle to accept on. `kind` tells what is spoken there. */
-  listen(listener: { kind: 'http' | 'https' }): void;
+  listen(listener: { kind: ListenerKind }): void;
   /** The whole table, at start. */
   setRoutes(routes: Route[]): void;
   putRoute(route: Route): void;
@@ -422,6 +425,8 @@ export interface InstanceSpec {
   /** Plain values in env: text, or what JSON can hold. */
   vars: Record<string, unknown>;
   bindings: BindingSet;
+  /** What the edge knows its calls by (own-caller.ts). */
+  ownCaller?: string;
   /** In whose name the stores are that it shares with other deployments of its owner. */
   sharedSpace?: TenantId | undefined;
   assets?: InstanceAssets | undefined;

@@ -1,7 +1,7 @@
 /** The edge processes as one: every call goes to all of them; one that is restarting catches up by itself. */
 import type { Logger } from 'pino';
 import type { Channel, Methods } from '../shared/channel.ts';
-import type { EdgeInit, EdgeMethods, Route } from '../shared/contracts.ts';
+import type { EdgeInit, EdgeMethods, ListenerKind, Route } from '../shared/contracts.ts';
 import { Child } from './child.ts';
 import type { ListeningSocket } from './listening-socket.ts';
 
@@ -13,7 +13,7 @@ export interface EdgeSetUp {
   routes(): Promise<Route[]>;
   /** Slugs whose requests are told one by one. */
   watched(): string[];
-  listeners: { kind: 'http' | 'https'; socket: ListeningSocket }[];
+  listeners: { kind: ListenerKind; socket: Pick<ListeningSocket, 'handle'> }[];
 }
 
 export class Edges {

@@ -2,6 +2,7 @@
  * The public port, bound once by the supervisor and shared with every edge process. The supervisor itself never
  * accepts on it; while an edge is being restarted, connections wait in the kernel's queue instead of being refused.
  */
+import { chmodSync } from 'node:fs';
 import net from 'node:net';
 import { Problem } from '../shared/problem.ts';
 
@@ -20,8 +21,9 @@ interface BoundHandle {
 
 // The function with which node:cluster makes its shared handles: binds, but does not listen or accept. The documented
 // ways either make this process accept too (net.Server) or let two hosts share a port by accident (reusePort).
-const bind = (net as unknown as { _createServerHandle(host: string, port: number, type: 4 | 6): BoundHandle | number })
-  ._createServerHandle;
+const bind = (
+  net as unknown as { _createServerHandle(host: string, port: number, type: 4 | 6 | -1): BoundHandle | number }
+)._createServerHandle;
 
 /**
  * @param flag with which another port is chosen
@@ -41,6 +43,14 @@ export function bindSocket(host: string, port: number, flag = '--port'): Listeni
     );
   }
   return { handle: handle as unknown as net.Server, port: name.port ?? port, close: () => handle.close() };
+}
+
+/** A unix socket to which everybody may connect who has a path to it. @throws Error when it cannot be made */
+export function bindUnixSocket(file: string): Omit<ListeningSocket, 'port'> & { path: string } {
+  const handle = bind(file, -1, -1);
+  if (typeof handle === 'number') throw new Error(`Cannot listen on ${file}: ${errorName(handle)}.`);
+  chmodSync(file, 0o666);
+  return { handle: handle as unknown as net.Server, path: file, close: () => handle.close() };
 }
 
 function errorName(code: number): string {

@@ -12,6 +12,8 @@ export interface Fetcher {
 export interface Env {
   DB: Database;
   PAYMENTS: Fetcher;
+  /** This host's own addresses without the way out. */
+  EDGE: Fetcher;
   /** Public origin of the host, such as `https://api.example.com`. */
   APP_URL: string;
   /** What else the host has; kit/look/tenant.ts. */

@@ -18,6 +18,7 @@ import { businessNow, type Database, type Env, payUrl } from './environment.ts';
 import { ABANDONED_MS, Calls } from './gateway/calls.ts';
 import { CreditChallenges } from './gateway/credit-challenge.ts';
 import { Gateway } from './gateway/gateway.ts';
+import { origins } from './gateway/origin.ts';
 import { CaptureFailed, Payments } from './gateway/payments.ts';
 import { SigningKeys } from './gateway/signing-keys.ts';
 import { Webhooks } from './notices/webhooks.ts';
@@ -68,9 +69,10 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
   const accounts = new Accounts(db, now, welcome);
   const catalog = new Catalog(db, env);
   const keys = new SigningKeys(db, env.PAY_SECRET);
+  const ways = { keys, origins: origins(env) };
   const payments = new Payments(env.PAYMENTS);
   const calls = new Calls(db);
-  const events = new OriginEvents(db, catalog, keys);
+  const events = new OriginEvents(db, catalog, ways);
   const humans = new Humans(db);
   const webhooks = new Webhooks(db, now);
   const device = new DeviceFlow(db, accounts);
@@ -137,7 +139,7 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
       accounts,
       catalog,
       ledger,
-      keys,
+      ...ways,
       payments,
       challenges,
       base: payUrl(env),

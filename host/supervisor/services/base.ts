@@ -1,6 +1,7 @@
 /** What most other services need: the public socket, what is stored, the clocks, the sandbox, the built-in tenants. */
 
 import { randomBytes } from 'node:crypto';
+import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { AssetStore } from '../../assets/asset-store.ts';
 import { readBuiltins } from '../../control/builtins.ts';
@@ -13,7 +14,7 @@ import { LogStore } from '../../runtime/logs/log-store.ts';
 import { detectSandbox } from '../../sandbox/index.ts';
 import { createScheduler } from '../../scheduler/index.ts';
 import { AdjustableClock } from '../../shared/clock.ts';
-import { bindSocket } from '../listening-socket.ts';
+import { bindSocket, bindUnixSocket } from '../listening-socket.ts';
 import { service } from '../service.ts';
 import { openStores } from '../stores.ts';
 import { config, folders, log, version } from './given.ts';
@@ -24,6 +25,14 @@ export const publicSocket = service({
   name: 'public socket',
   needs: { config },
   start: ({ config }) => bindSocket(config.host, config.port),
+  stop: (socket) => socket.close(),
+});
+
+/** Where instances reach the edges. */
+export const insideSocket = service({
+  name: 'inside socket',
+  needs: { folders },
+  start: ({ folders }) => bindUnixSocket(path.join(folders.run, 'edge.sock')),
   stop: (socket) => socket.close(),
 });
 

@@ -5,7 +5,7 @@ import type { EdgeTraffic, SeenRequest } from '../../shared/contracts.ts';
 import { ofInstanceKey } from '../../shared/previews.ts';
 import { edgeInit } from '../process-settings.ts';
 import { service } from '../service.ts';
-import { clock, ownCallerKey, publicSocket, stores, tally } from './base.ts';
+import { clock, insideSocket, ownCallerKey, publicSocket, stores, tally } from './base.ts';
 import { config, folders, log } from './given.ts';
 import { runtime } from './instances.ts';
 import { edges, liveRequests, routes, tls } from './traffic.ts';
@@ -26,6 +26,7 @@ export const edgeProcesses = service({
     config,
     log,
     publicSocket,
+    insideSocket,
     controlSocket,
     tls,
     clock,
@@ -41,6 +42,7 @@ export const edgeProcesses = service({
     config,
     log,
     publicSocket,
+    insideSocket,
     controlSocket,
     tls,
     clock,
@@ -81,6 +83,7 @@ export const edgeProcesses = service({
       watched: () => liveRequests.watched(),
       listeners: [
         { kind: 'http', socket: publicSocket },
+        { kind: 'inside', socket: insideSocket },
         ...(tls.socket ? [{ kind: 'https' as const, socket: tls.socket }] : []),
       ],
     });

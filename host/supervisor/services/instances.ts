@@ -14,10 +14,23 @@ import type { Runtime } from '../../runtime/contract.ts';
 import { createRuntime } from '../../runtime/runtime.ts';
 import type { AssetSettings, InstanceAssets, InstanceSpec, TenantId } from '../../shared/contracts.ts';
 import { NO_OTHERS, type Others } from '../../shared/others.ts';
+import { ownCaller } from '../../shared/own-caller.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { ClusteredObjects } from '../objects-cluster.ts';
 import { service } from '../service.ts';
-import { assetStore, builtins, clock, codeStore, logs, metrics, sandbox, stores, tally } from './base.ts';
+import {
+  assetStore,
+  builtins,
+  clock,
+  codeStore,
+  insideSocket,
+  logs,
+  metrics,
+  ownCallerKey,
+  sandbox,
+  stores,
+  tally,
+} from './base.ts';
 import { egress, storage } from './binding-processes.ts';
 import { companions } from './companions.ts';
 import { config, folders, log } from './given.ts';
@@ -45,8 +58,8 @@ const runtimeLater = later<Runtime>('runtime');
 /** What serves the bindings that the storage process does not. */
 export const bindingServers = service({
   name: 'binding servers',
-  needs: { config, folders, stores, sandbox, clock, log, logs, paymentsLater, runtimeLater },
-  start({ config, folders, stores, sandbox, clock, log, logs, paymentsLater, runtimeLater }) {
+  needs: { config, folders, stores, sandbox, clock, log, logs, insideSocket, paymentsLater, runtimeLater },
+  start({ config, folders, stores, sandbox, clock, log, logs, insideSocket, paymentsLater, runtimeLater }) {
     const tell = (tenant: TenantId, event: string, text: string) =>
       void logs
         .append(tenant, { kind: 'platform', event, text })
@@ -73,6 +86,7 @@ export const bindingServers = service({
       runFolder: folders.run,
       sandbox,
       log,
+      edgeSocket: insideSocket.path,
       payments: {
         async open({ tenant, slug, socket }) {
           const deployment = await stores.deployments.byTenant(tenant);
@@ -145,8 +159,8 @@ export const others = service({
 /** What a start of an instance reads of its deployment. */
 const instanceSpecs = service({
   name: 'instance specs',
-  needs: { config, stores, codeStore, assetStore, builtins, companions },
-  start({ config, stores: { deployments, secrets }, codeStore, assetStore, builtins, companions }) {
+  needs: { config, stores, codeStore, assetStore, builtins, companions, ownCallerKey },
+  start({ config, stores: { deployments, secrets }, codeStore, assetStore, builtins, companions, ownCallerKey }) {
     const companionsOf = (slug: string) =>
       (builtins.find(({ name }) => name === slug)?.asks.companions ?? []).flatMap((name) => {
         const socket = companions[name];
@@ -160,6 +174,7 @@ const instanceSpecs = service({
       const always = {
         ...{ slug, tenant, deployedAt: row.updatedAt, compatibilityDate, bindings, limits },
         sharedSpace: sharedSpace(row.owner),
+        ownCaller: ownCaller(tenant, ownCallerKey),
       };
       const revision = Object.keys(limits).length > 0 ? `${row.revision} ${JSON.stringify(limits)}` : `${row.revision}`;
       const suspended = suspension(row);

@@ -372,6 +372,7 @@ const main :Workerd.Worker = (
   bindings = [
     (name = "DB", wrapped = (moduleName = "cloudflare-internal:d1-api", innerBindings = [(name = "fetcher", service = "sql")])),
     (name = "PAYMENTS", service = "payments"),
+    (name = "EDGE", service = "egress"),
     ${texts.join(',\n    ')}
   ]
 );

@@ -3,8 +3,7 @@
 import { bytesOf, newId } from '../accounts/tokens.ts';
 import type { Catalog } from '../catalog.ts';
 import type { Database, Statement } from '../environment.ts';
-import { callOrigin } from '../gateway/origin.ts';
-import type { SigningKeys } from '../gateway/signing-keys.ts';
+import { callOrigin, type Ways } from '../gateway/origin.ts';
 
 const LIFE_MS = 24 * 3_600_000;
 const FIRST_PAUSE_MS = 5_000;
@@ -14,12 +13,12 @@ const AT_ONCE = 20;
 export class OriginEvents {
   readonly #db: Database;
   readonly #catalog: Catalog;
-  readonly #keys: SigningKeys;
+  readonly #ways: Ways;
 
-  constructor(db: Database, catalog: Catalog, keys: SigningKeys) {
+  constructor(db: Database, catalog: Catalog, ways: Ways) {
     this.#db = db;
     this.#catalog = catalog;
-    this.#keys = keys;
+    this.#ways = ways;
   }
 
   /** To be part of the transaction that books the credit. `at` is business time. */
@@ -74,7 +73,7 @@ export class OriginEvents {
         requestId: event.id,
         usage: 'none',
       },
-      this.#keys,
+      this.#ways,
     );
     await answer.body?.cancel();
     return answer.ok;

@@ -24,8 +24,8 @@ export async function askPrice(
   account: string | undefined,
   requestId: string,
 ): Promise<Asked | { answer: Response }> {
-  const { catalog, db, keys, ledger } = parts;
-  const answer = await callOrigin({ ...call, account: account ?? NONE, requestId, usage: NONE }, keys);
+  const { catalog, db, ledger } = parts;
+  const answer = await callOrigin({ ...call, account: account ?? NONE, requestId, usage: NONE }, parts);
   const read = await readPrice(answer);
   if ('answer' in read) return read;
   const { serviceSlug, usage, shape } = read.asked;

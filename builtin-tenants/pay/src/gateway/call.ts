@@ -4,7 +4,7 @@ import type { Accounts, Opened, OpenedAccount } from '../accounts/accounts.ts';
 import { authorizationOf } from '../accounts/request.ts';
 import type { Catalog, Service } from '../catalog.ts';
 import type { Ledger } from '../credit/ledger.ts';
-import type { Database } from '../environment.ts';
+import type { Database, Fetcher } from '../environment.ts';
 import { Problem } from '../problem.ts';
 import { type Calls, IDEMPOTENCY } from './calls.ts';
 import type { CreditChallenges } from './credit-challenge.ts';
@@ -19,6 +19,7 @@ export interface GatewayParts {
   catalog: Catalog;
   ledger: Ledger;
   keys: SigningKeys;
+  origins: Fetcher;
   payments: Payments;
   challenges: CreditChallenges;
   /** Address of the platform, before the names of services. */

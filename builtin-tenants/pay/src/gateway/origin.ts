@@ -3,9 +3,22 @@
  * answer.
  */
 import { parseUsage, SLUG, type UsageLine } from '../catalog.ts';
+import type { Env, Fetcher } from '../environment.ts';
 import { Problem } from '../problem.ts';
 import { type Forward, signedHeaders } from './sign.ts';
 import type { SigningKeys } from './signing-keys.ts';
+
+/** What calls of origins need. */
+export interface Ways {
+  keys: SigningKeys;
+  origins: Fetcher;
+}
+
+/** Those on this host are reached by its edge, all others by the way out. */
+export function origins({ APP_URL, EDGE }: Pick<Env, 'APP_URL' | 'EDGE'>): Fetcher {
+  const own = `${APP_URL}/`;
+  return { fetch: (url, init) => (url.startsWith(own) ? EDGE.fetch(url, init) : fetch(url, init)) };
+}
 
 /** Longest wait for the head of an answer. */
 export const ORIGIN_TIMEOUT_MS = 60_000;
@@ -37,12 +50,12 @@ export function answeredHeaders(headers: Headers): Headers {
 }
 
 /** @throws Problem upstream_failed, upstream_timeout */
-export async function callOrigin(forward: Forward, keys: SigningKeys): Promise<Response> {
+export async function callOrigin(forward: Forward, { keys, origins }: Ways): Promise<Response> {
   const headers = await signedHeaders(forward, keys);
   const stop = new AbortController();
   const timer = setTimeout(() => stop.abort(), ORIGIN_TIMEOUT_MS);
   try {
-    const answer = await fetch(forward.url, {
+    const answer = await origins.fetch(forward.url, {
       method: forward.method,
       headers,
       redirect: 'manual',

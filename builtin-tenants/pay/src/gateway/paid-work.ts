@@ -9,6 +9,13 @@ import { CaptureFailed } from './payments.ts';
 /** What the host, or whatever is before an origin, answers for one that broke off or is being started. */
 const BROKEN_OFF = [502, 503];
 
+/** The usage that was paid is not, or not any more, what the origin asks for. Nothing was charged. */
+export class AskedAgain extends Problem {
+  constructor() {
+    super('upstream_failed', 'The origin requested payment again after it was paid. Nothing was charged.');
+  }
+}
+
 /** The paid forward, and what becomes of the money. */
 export async function work(
   parts: GatewayParts,
@@ -17,27 +24,23 @@ export async function work(
   paid: { account: string; usage: Price['usage'] },
   money: { capture(answer: KeptAnswer): Promise<Headers>; release(): Promise<void> },
 ): Promise<Response> {
-  const { keys, calls } = parts;
+  const { calls } = parts;
   const { requestId } = claim;
   let answer: Response | undefined;
   try {
     const forward = { ...call, account: paid.account, requestId, usage: JSON.stringify(paid.usage) };
-    answer = await callOrigin(forward, keys).catch(brokenOff);
+    answer = await callOrigin(forward, parts).catch(brokenOff);
     // The origin may have done the work before it broke off: by the call's id it knows it again.
     if (!answer || BROKEN_OFF.includes(answer.status)) {
       await answer?.body?.cancel();
       answer = undefined;
-      answer = await callOrigin(forward, keys);
+      answer = await callOrigin(forward, parts);
     }
     const small = answer.ok ? await readSmall(answer) : undefined;
     if (!answer.ok) {
       await money.release();
       await (BROKEN_OFF.includes(answer.status) ? calls.unanswered(claim) : calls.forget(claim));
-      if (answer.status === 402)
-        throw new Problem(
-          'upstream_failed',
-          'The origin requested payment again after it was paid. Nothing was charged.',
-        );
+      if (answer.status === 402) throw new AskedAgain();
       return toCaller(answer, requestId);
     }
     const headers = answeredHeaders(answer.headers);
