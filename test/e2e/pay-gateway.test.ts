@@ -16,6 +16,7 @@ import {
   operator,
   payFromCredit,
   signX402,
+  type TestAccount,
   verifyForward,
 } from './support/pay-callers.ts';
 import { type Arrived, type PayRig, startPayRig } from './support/pay-rig.ts';
@@ -694,6 +695,96 @@ test('a dispute of what was given back, before it or in the same moment, is none
     Array(4).fill('refunded'),
   );
   expect(await balanceOf(rig, account)).toBe(1_000_000);
+});
+
+describe('paid from credit at once', () => {
+  const upTo = (account: TestAccount, key: string, most = '1.00', more: object = {}) => ({
+    ...more,
+    headers: { ...bearer(account), 'x-pay-up-to': most, 'idempotency-key': key },
+  });
+
+  test('one request pays what the origin asks; the very same call is priced once, and a repetition costs nothing', async () => {
+    const account = await funded('1.00');
+    const url = `${rig.pay}/deals/v1/deals?q=at-once`;
+    for (const key of ['a', 'b']) expect((await fetch(url, upTo(account, key))).status).toBe(200);
+    const paid = '[{"meterSlug":"deal_query","quantity":1}]';
+    expect(usages()).toEqual(['none', paid, paid]);
+    const again = await fetch(url, upTo(account, 'a'));
+    expect(again.headers.get('idempotent-replay')).toBe('true');
+    expect((await fetch(`${url}2`, upTo(account, 'a'))).status).toBe(409);
+    expect((await fetch(`${url}2`, upTo(account, 'c'))).status).toBe(200);
+    expect(usages().slice(3)).toEqual(['none', paid]);
+    const other = await funded('1.00');
+    expect((await fetch(url, upTo(other, 'a'))).status).toBe(200);
+    expect(usages().slice(5)).toEqual(['none', paid]);
+    expect([await balanceOf(rig, account), await balanceOf(rig, other)]).toEqual([550_000, 850_000]);
+    expect(await ledgerIsSound(rig)).toBe(true);
+  });
+
+  test('what costs more is the usual 402; a key, an amount and a credential are asked for; free answers are free', async () => {
+    const account = await funded('1.00');
+    const url = `${rig.pay}/deals/v1/deals?q=dear`;
+    for (const key of ['a', 'b']) {
+      const dear = await fetch(url, upTo(account, key, '0.10'));
+      expect(dear.status).toBe(402);
+      const headers = creditPayment(creditChallenge(dear), account);
+      expect((await fetch(url, { headers })).status).toBe(200);
+    }
+    const refused = async (headers: Record<string, string>) => (await fetch(url, { headers })).status;
+    expect(await refused({ ...bearer(account), 'x-pay-up-to': '1.00' })).toBe(400);
+    expect(await refused({ ...bearer(account), 'x-pay-up-to': '1e3', 'idempotency-key': 'c' })).toBe(400);
+    expect(await refused({ 'x-pay-up-to': '1.00', 'idempotency-key': 'c' })).toBe(401);
+    await rig.sql('UPDATE credentials SET revoked_at = 1 WHERE account_id = ?', account.id);
+    expect((await fetch(url, upTo(account, 'd'))).status).toBe(401);
+    const fresh = await anonymous(rig);
+    expect(await (await fetch(`${rig.pay}/deals/v1/free`, upTo(fresh, 'e'))).json()).toEqual({ free: fresh.id });
+    expect((await fetch(url, upTo(fresh, 'f'))).status).toBe(402);
+    expect(await balanceOf(rig, account)).toBe(700_000);
+  });
+
+  test('an origin that asks again for what was paid by a remembered price is asked for its price anew', async () => {
+    const account = await funded('1.00');
+    const url = `${rig.pay}/deals/v1/deals?q=changed`;
+    expect((await fetch(url, upTo(account, 'a'))).status).toBe(200);
+    let asked = 0;
+    answerPaid = () => (asked++ === 0 ? json(402, { usage: [] }) : json(200, {}));
+    expect((await fetch(url, upTo(account, 'b'))).status).toBe(200);
+    expect(usages().map((usage) => usage === 'none')).toEqual([true, false, false, true, false]);
+    expect(await balanceOf(rig, account)).toBe(700_000);
+    expect(await ledgerIsSound(rig)).toBe(true);
+  });
+
+  test('many at once on credit for three: three are paid; of one key, one', async () => {
+    const account = await funded('0.45');
+    const url = `${rig.pay}/deals/v1/deals?q=many`;
+    const answers = await Promise.all(Array.from({ length: 20 }, (_, n) => fetch(url, upTo(account, `k${n}`))));
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(3);
+    expect(answers.filter(({ status }) => status === 402)).toHaveLength(17);
+    expect(await balanceOf(rig, account)).toBe(0);
+    await give(rig, account, '0.30');
+    const same = await Promise.all(Array.from({ length: 10 }, () => fetch(url, upTo(account, 'same'))));
+    expect(same.filter(({ status }) => status !== 200 && status !== 409)).toEqual([]);
+    expect(await balanceOf(rig, account)).toBe(150_000);
+    expect(await ledgerIsSound(rig)).toBe(true);
+  });
+
+  test('a platform that is killed while the origin works has taken nothing, and the repetition is charged once', async () => {
+    const account = await funded('0.30');
+    const url = `${rig.pay}/deals/v1/deals?q=killed`;
+    expect((await fetch(url, upTo(account, 'a'))).status).toBe(200);
+    answerPaid = () => 'hang';
+    const lost = fetch(url, upTo(account, 'b')).catch(() => undefined);
+    await expect.poll(() => forwards().length).toBe(3);
+    await rig.restart();
+    await lost;
+    expect((await fetch(url, upTo(account, 'b'))).status).toBe(409);
+    await rig.sql('UPDATE calls SET started_at = started_at - 600000');
+    answerPaid = () => json(200, {});
+    expect((await fetch(url, upTo(account, 'b'))).status).toBe(200);
+    expect(forwards().at(-1)?.headers['x-pay-request-id']).toBe(forwards()[2]?.headers['x-pay-request-id']);
+    expect(await balanceOf(rig, account)).toBe(0);
+    expect(await ledgerIsSound(rig)).toBe(true);
+  });
 });
 
 describe('answers', () => {

@@ -2,10 +2,11 @@
  * Rows about money: the unpaid 402, and paid calls over each rail, with stock clients, beside the servers of the clients'
  * own packages on the same chain.
  */
+import { randomUUID } from 'node:crypto';
 import { deploy, type Fetch, mppFetch, mppSessionFetch, x402Fetch } from '../../e2e/support/callers.ts';
 import { grant, register } from '../../e2e/support/deals-host.ts';
 import { type HostOptions, startHost, until } from '../../e2e/support/host.ts';
-import { payFromCredit } from '../../e2e/support/pay-callers.ts';
+import { payAtOnce, payFromCredit } from '../../e2e/support/pay-callers.ts';
 import { type LoadResult, load, median, medianOf } from '../load.ts';
 import { startPaymentChain } from '../peers/payment-chain.ts';
 import { startStockPayments } from '../peers/stock-payments.ts';
@@ -102,8 +103,11 @@ const SHOP = `export default { fetch(request) {
   return Response.json({ serviceSlug: 'shop', usage: [{ meterSlug: 'look', quantity: 1 }] }, { status: 402 });
 } };`;
 
-/** Prepaid credit through the pay platform: for each call the 402, which has all offers, and the paid request. */
-async function fromCredit(): Promise<Calls[]> {
+/**
+ * Prepaid credit through the pay platform: for each call the 402, which has all offers, and the paid request; and at once,
+ * the same call again and again, and each time another one, whose price is asked first.
+ */
+async function fromCredit(): Promise<[string, Calls[]][]> {
   const host = await startHost({ builtins: ['pay'], flags: { 'log-level': 'error' } });
   try {
     await until(async () => (await fetch(`${host.url}/pay/healthz`)).ok || undefined, 60_000);
@@ -113,14 +117,14 @@ async function fromCredit(): Promise<Calls[]> {
     await host.operator('PUT', '/pay/services/shop/meters/look', meter);
     const accounts = await Promise.all(LANES.map(() => register(host)));
     for (const account of accounts) await grant(host, account, '50');
-    const lanes = accounts.map(
-      (account): Fetch =>
-        (url) =>
-          payFromCredit(String(url), account),
-    );
     const url = `${host.url}/pay/shop/`;
-    const [rounds = []] = await calls([{ url, lanes, pids: [host.pid] }]);
-    return rounds;
+    const ways: [string, (account: (typeof accounts)[number]) => Fetch][] = [
+      ['prepaid credit', (account) => (at) => payFromCredit(String(at), account)],
+      ['prepaid credit at once', (account) => (at) => payAtOnce(String(at), account)],
+      ['prepaid credit at once, other calls', (account) => (at) => payAtOnce(`${at}?n=${randomUUID()}`, account)],
+    ];
+    const rounds = await calls(ways.map(([, pay]) => ({ url, lanes: accounts.map(pay), pids: [host.pid] })));
+    return ways.map(([name], way) => [name, rounds[way] ?? []]);
   } finally {
     await host.stop();
   }
@@ -201,8 +205,8 @@ async function paymentsOn(chain: HostOptions): Promise<RowResult> {
         targets.push(judge('session vouchers a second and core', '≥ 150', perCore(paid)));
     }
     const prepaid = await fromCredit();
-    figures.push(figureOf('prepaid credit', prepaid));
-    targets.push(judge('prepaid calls a second and core', '≥ 150', perCore(prepaid)));
+    for (const [name, rounds] of prepaid) figures.push(figureOf(name, rounds));
+    targets.push(judge('prepaid calls a second and core', '≥ 150', perCore(prepaid[0]?.[1] ?? [])));
     return {
       id: 'payments',
       title: 'Paid routes (402, and calls with stock clients on four lanes)',

@@ -1,5 +1,5 @@
 /** Callers of the pay platform: paying from credit by hand, and what an origin must check, written from its README. */
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { wrapFetchWithPaymentFromConfig } from '@x402/fetch';
 import { verifySignature, webcrypto } from 'http-message-sig';
@@ -81,6 +81,11 @@ export async function payFromCredit(
   if (unpaid.status !== 402) return unpaid;
   await unpaid.body?.cancel();
   return fetch(url, { ...init, headers: { ...init.headers, ...creditPayment(creditChallenge(unpaid), account) } });
+}
+
+/** Pays one call from credit by one request, whatever it costs up to a dollar. */
+export function payAtOnce(url: string, account: TestAccount): Promise<Response> {
+  return fetch(url, { headers: { ...bearer(account), 'x-pay-up-to': '1.00', 'idempotency-key': randomUUID() } });
 }
 
 /** What a stock x402 client would send for the address, without sending it: the value of `payment-signature`. */

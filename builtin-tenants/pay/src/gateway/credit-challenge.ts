@@ -8,7 +8,8 @@ import { base64url, bytesOf, fromBase64url, type MacKey, macKey, macUnder, sameT
 import type { UsageLine } from '../catalog.ts';
 import { Problem } from '../problem.ts';
 
-const LIFE_MS = 300_000;
+/** A price may be paid for so long after it was told. */
+export const LIFE_MS = 300_000;
 const METHOD = 'credit';
 const INTENT = 'charge';
 

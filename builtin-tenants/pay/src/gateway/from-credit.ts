@@ -7,23 +7,24 @@ import type { Statement } from '../environment.ts';
 import { Problem } from '../problem.ts';
 import { type Call, type GatewayParts, idempotencyKey } from './call.ts';
 import type { CallClaim } from './calls.ts';
-import type { CreditPayment, CreditRequest } from './credit-challenge.ts';
+import type { CreditRequest } from './credit-challenge.ts';
 import { join, work } from './paid-work.ts';
 import { CaptureFailed } from './payments.ts';
 
-/** @param account whose credit it is, and by which credential, where it was one */
+/**
+ * @param account whose credit it is, and by which credential, where it was one
+ * @param paid `keys`: stand for this call, at least one
+ */
 export async function payFromCredit(
   parts: GatewayParts,
   call: Call,
   account: Account | OpenedAccount,
-  { request, challenge }: Pick<CreditPayment, 'request' | 'challenge'>,
+  { request, keys }: { request: CreditRequest; keys: string[] },
 ): Promise<Response> {
   const { calls, ledger } = parts;
   if (request.requestHash !== call.hash) {
     throw new Problem('payment_invalid', 'The challenge was for another request. Nothing was charged.');
   }
-  const key = `credit:${challenge.id}:${account.id}`;
-  const idempotency = idempotencyKey(call, account.id);
   const hold = newId('hld');
   const movement = {
     account: account.id,
@@ -42,11 +43,7 @@ export async function payFromCredit(
     }
     if (held.status !== 'held') throw new Error(`unexpected hold: ${held.status}`);
   };
-  const fresh: CallClaim = {
-    keys: idempotency ? [key, idempotency] : [key],
-    requestId: request.requestId,
-    abandonedHold: null,
-  };
+  const fresh: CallClaim = { keys, requestId: request.requestId, abandonedHold: null };
   let begun: { claim: CallClaim } | { kept: Response };
   try {
     await take(fresh, calls.beginHeld(fresh, call.hash, hold, movement.amount));
@@ -78,6 +75,12 @@ export async function payFromCredit(
       },
     },
   );
+}
+
+/** Of one that is paid by its own id, and of its Idempotency-Key where it has one. */
+export function creditKeys(call: Call, account: Account, id: string): string[] {
+  const idempotency = idempotencyKey(call, account.id);
+  return [`credit:${id}:${account.id}`, ...(idempotency ? [idempotency] : [])];
 }
 
 /** Begins a call that may be known under any of its keys, gives back what an attempt before held, and holds anew. */

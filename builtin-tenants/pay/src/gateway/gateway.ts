@@ -12,9 +12,10 @@ import { askBoth } from '../database/questions.ts';
 import { creditOnlyPage } from '../pages/credit-only.ts';
 import { Problem } from '../problem.ts';
 import { type Asked, askPrice, wanted } from './asking.ts';
+import { AtOnce, upTo } from './at-once.ts';
 import { bearer, bearerOf, type Call, type GatewayParts, idempotencyKey, toCaller } from './call.ts';
 import { type CreditPayment, type CreditRequest, challengeHeader, presentedCredit } from './credit-challenge.ts';
-import { payFromCredit } from './from-credit.ts';
+import { creditKeys, payFromCredit } from './from-credit.ts';
 import { payFromWallet } from './from-wallet.ts';
 import { forwardedHeaders } from './origin.ts';
 import { isPage, paidOnPage, paysByWallet, refusalOf } from './payments.ts';
@@ -33,6 +34,7 @@ export interface OwnCall {
 
 export class Gateway {
   readonly #parts: GatewayParts;
+  readonly #atOnce = new AtOnce();
 
   constructor(parts: GatewayParts) {
     this.#parts = parts;
@@ -61,6 +63,8 @@ export class Gateway {
     if (credit) return this.#toItsEnd(this.#fromCredit(call, await challenges.check(credit)));
     if (onPage) return this.#paidOnPage(call);
     if (paysByWallet(original)) return this.#toItsEnd(payFromWallet(this.#parts, call));
+    const most = upTo(original);
+    if (most !== undefined) return this.#toItsEnd(this.#payUpTo(call, most));
     return this.#unpaid(call);
   }
 
@@ -77,7 +81,7 @@ export class Gateway {
     { method, rest, headers = {}, body }: OwnCall,
     most: number,
   ): Promise<Response | undefined> {
-    const { base, catalog, challenges } = this.#parts;
+    const { base, catalog } = this.#parts;
     const service = await catalog.service(slug);
     if (!service) return undefined;
     const bytes = new TextEncoder().encode(body ?? '');
@@ -92,13 +96,24 @@ export class Gateway {
     if (price.amount > most)
       throw new Problem('conflict', `This costs ${formatUsd(price.amount)} USD now. Nothing was charged; look again.`);
     const request = this.#creditRequest(call, priced, requestId);
-    const challenge = await challenges.issue(request, price.description);
-    return this.#toItsEnd(payFromCredit(this.#parts, call, account, { request, challenge }));
+    const keys = creditKeys(call, account, requestId);
+    return this.#toItsEnd(payFromCredit(this.#parts, call, account, { request, keys }));
+  }
+
+  /** What costs more is answered as if nothing had been said. */
+  async #payUpTo(call: Call, most: number): Promise<Response> {
+    const account = await bearer(this.#parts, call);
+    if (!account) throw new Problem('unauthorized', 'X-Pay-Up-To is paid from credit: send a Bearer credential, too.');
+    const request = (asked: Asked, requestId: string) => this.#creditRequest(call, asked, requestId);
+    const paid = await this.#atOnce.pay(this.#parts, call, account, most, request);
+    return 'answer' in paid ? paid.answer : this.#challenge(call, paid.dear, account, newId('req'));
   }
 
   async #fromCredit(call: Call, payment: CreditPayment): Promise<Response> {
     if (!call.opened) throw new Problem('unauthorized', 'The credential is unknown or revoked.');
-    return payFromCredit(this.#parts, call, await this.#parts.accounts.noteUse(call.opened), payment);
+    const account = await this.#parts.accounts.noteUse(call.opened);
+    const { request, challenge } = payment;
+    return payFromCredit(this.#parts, call, account, { request, keys: creditKeys(call, account, challenge.id) });
   }
 
   #creditRequest(call: Call, { price, balance }: Asked, requestId: string): CreditRequest {
