@@ -2,7 +2,7 @@
  * The public port, bound once by the supervisor and shared with every edge process. The supervisor itself never
  * accepts on it; while an edge is being restarted, connections wait in the kernel's queue instead of being refused.
  */
-import { chmodSync } from 'node:fs';
+import { chmodSync, rmSync } from 'node:fs';
 import net from 'node:net';
 import { Problem } from '../shared/problem.ts';
 
@@ -45,8 +45,9 @@ export function bindSocket(host: string, port: number, flag = '--port'): Listeni
   return { handle: handle as unknown as net.Server, port: name.port ?? port, close: () => handle.close() };
 }
 
-/** A unix socket to which everybody may connect who has a path to it. @throws Error when it cannot be made */
+/** A unix socket to which everybody may connect who has a path to it; that of a host that was killed is replaced. @throws Error when it cannot be made */
 export function bindUnixSocket(file: string): Omit<ListeningSocket, 'port'> & { path: string } {
+  rmSync(file, { force: true });
   const handle = bind(file, -1, -1);
   if (typeof handle === 'number') throw new Error(`Cannot listen on ${file}: ${errorName(handle)}.`);
   chmodSync(file, 0o666);

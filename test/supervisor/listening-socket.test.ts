@@ -1,6 +1,9 @@
+import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { expect, it } from 'vitest';
-import { bindSocket } from '../../host/supervisor/listening-socket.ts';
+import { bindSocket, bindUnixSocket } from '../../host/supervisor/listening-socket.ts';
 
 it('picks a free port, and refuses one that is taken', async () => {
   const server = createServer().listen(0, '127.0.0.1');
@@ -16,4 +19,14 @@ it('picks a free port, and refuses one that is taken', async () => {
 
 it('names an address that is not of this machine', () => {
   expect(() => bindSocket('192.0.2.1', 0)).toThrow(/Cannot listen on 192\.0\.2\.1/);
+});
+
+it('replaces the unix socket that a killed host has left', () => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'tp-'));
+  const file = path.join(folder, 'edge.sock');
+  // A second one while the first is there: its file is what a kill leaves.
+  const left = bindUnixSocket(file);
+  bindUnixSocket(file).close();
+  left.close();
+  rmSync(folder, { recursive: true });
 });
