@@ -5,6 +5,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Problem } from '../shared/problem.ts';
+import { authorizationGas } from './authorization-gas.ts';
 import type { EmbeddedChain } from './embedded-chain.ts';
 import { type RpcAnswer, RpcDisconnected, type RpcError } from './json-rpc-socket.ts';
 import { MAX_BODY_BYTES, parseRpcRequest, type RpcCall } from './rpc-protocol.ts';
@@ -103,17 +104,23 @@ async function read(chain: EmbeddedChain, method: string, params: unknown[]): Pr
   if (free !== undefined) return { result: free };
   if (!SIMULATIONS.has(method)) return chain.call(method, params);
   await chain.freshen();
-  const { touches, deposit } = simulatedDeposit(params[0]);
+  const [transaction, ...rest] = params;
+  const { touches, deposit } = simulatedDeposit(transaction);
   if (deposit) await chain.allow(deposit);
-  const found = await chain.call(method, params);
+  const authorization = authorizationGas(transaction);
+  const found = await chain.call(method, [
+    method === 'eth_call' ? less(transaction, authorization) : transaction,
+    ...rest,
+  ]);
   if ('error' in found) return found;
-  if (method === 'eth_fillTransaction') return { result: withoutTip(found.result, touches) };
-  if (method === 'eth_estimateGas' && touches) return { result: more(found.result as string) };
+  const margin = authorization + (touches ? RESERVE_GAS_MARGIN : 0n);
+  if (method === 'eth_fillTransaction') return { result: withoutTip(found.result, margin) };
+  if (method === 'eth_estimateGas' && margin > 0n) return { result: more(found.result as string, margin) };
   return found;
 }
 
-/** The transaction that anvil proposes, with no tip, and with the margin where it calls the reserve. */
-function withoutTip(result: unknown, touchesReserve: boolean): unknown {
+/** The transaction that anvil proposes, with no tip, and with the gas that anvil leaves out. */
+function withoutTip(result: unknown, margin: bigint): unknown {
   const filled = result as { tx?: { gas?: string; maxPriorityFeePerGas?: string; maxFeePerGas?: string } };
   if (!filled.tx) return result;
   return {
@@ -121,13 +128,21 @@ function withoutTip(result: unknown, touchesReserve: boolean): unknown {
     tx: {
       ...filled.tx,
       ...(filled.tx.maxPriorityFeePerGas === undefined ? {} : { maxPriorityFeePerGas: '0x0', maxFeePerGas: '0x0' }),
-      ...(touchesReserve && filled.tx.gas !== undefined ? { gas: more(filled.tx.gas) } : {}),
+      ...(margin > 0n && filled.tx.gas !== undefined ? { gas: more(filled.tx.gas, margin) } : {}),
     },
   };
 }
 
-function more(gas: string): string {
-  return `0x${(BigInt(gas) + RESERVE_GAS_MARGIN).toString(16)}`;
+function more(gas: string, margin: bigint): string {
+  return `0x${(BigInt(gas) + margin).toString(16)}`;
+}
+
+/** A call with what is left of its gas. */
+function less(transaction: unknown, taken: bigint): unknown {
+  const { gas } = Object(transaction) as { gas?: unknown };
+  if (taken === 0n || typeof gas !== 'string' || !/^0x[0-9a-f]+$/i.test(gas)) return transaction;
+  const left = BigInt(gas) - taken;
+  return { ...Object(transaction), gas: `0x${(left > 0n ? left : 0n).toString(16)}` };
 }
 
 /** Undefined when it is larger than allowed. */

@@ -62,12 +62,18 @@ interface Sent {
 }
 
 /** A stock mppx client whose account is a key that its first transactions authorize. */
-function payer({ secret, authorization }: ReturnType<typeof newKey>, send: (request: Request) => Promise<Response>) {
+function payer(
+  { secret, authorization }: ReturnType<typeof newKey>,
+  send: (request: Request) => Promise<Response>,
+  gas?: bigint,
+) {
   const keyAuthorizationManager = { get: () => authorization, set: async () => {}, remove: async () => {} };
   const account = Account.fromSecp256k1(secret, { access: walletOf(0), keyAuthorizationManager } as never);
   const sender = async (input: string | URL | Request, init?: RequestInit) => {
     const request = new Request(input, init);
-    return send(request.headers.has('authorization') ? await withGas(request, secret) : request);
+    return send(
+      request.headers.has('authorization') && gas !== undefined ? await withGas(request, secret, gas) : request,
+    );
   };
   return Mppx.create({
     polyfill: false,
@@ -76,10 +82,10 @@ function payer({ secret, authorization }: ReturnType<typeof newKey>, send: (requ
   }).fetch as typeof fetch;
 }
 
-/** The local chain estimates the gas of an authorization without its limits and calls: what is signed has enough. */
-function withGas(request: Request, secret: Hex): Promise<Request> {
+/** Signs it anew with so much gas. */
+function withGas(request: Request, secret: Hex, gas: bigint): Promise<Request> {
   return changed(request, async ({ signature: _, ...envelope }) => {
-    const unsigned = TxEnvelopeTempo.from({ ...envelope, gas: 5_000_000n } as never);
+    const unsigned = TxEnvelopeTempo.from({ ...envelope, gas } as never);
     const userAddress = walletOf(0);
     const hash = TxEnvelopeTempo.getSignPayload(unsigned, { from: userAddress });
     const inner = SignatureEnvelope.from(await Account.fromSecp256k1(secret).sign({ hash }));
@@ -103,12 +109,16 @@ const rawOf = (request: Request) =>
     .signature;
 
 /** Pays by the key, and keeps the transaction. */
-async function pay(key: ReturnType<typeof newKey>): Promise<Sent & { status: number; detail: string }> {
+async function pay(key: ReturnType<typeof newKey>, gas?: bigint): Promise<Sent & { status: number; detail: string }> {
   const sent: Sent = {};
-  const answer = await payer(key, async (request) => {
-    if (request.headers.has('authorization')) sent.raw = rawOf(request);
-    return fetch(request);
-  })(`${rig.url}/report`);
+  const answer = await payer(
+    key,
+    async (request) => {
+      if (request.headers.has('authorization')) sent.raw = rawOf(request);
+      return fetch(request);
+    },
+    gas,
+  )(`${rig.url}/report`);
   const { detail = '' } = (await answer.json()) as { detail?: string };
   return { ...sent, status: answer.status, detail };
 }
@@ -205,6 +215,15 @@ test('what the chain would refuse is refused before the handler hears of it', as
     refused.map(({ name, why }) => ({ name, status: 402, detail: expect.stringMatching(why) })),
   );
   expect([rig.calls.length, refused.filter(({ raw }) => raw === undefined)]).toEqual([0, []]);
+  await assertWorthless(refused);
+});
+
+test('too little gas for what an authorization brings is refused before the handler hears of it', async () => {
+  const rules = TAKEN.filter(([name]) => /just the price|one recipient/.test(name)).map(([, asked]) => asked);
+  // A transfer by a key that is known already takes less.
+  const refused = await Promise.all(rules.map((asked) => pay(newKey(asked()), 800_000n)));
+  expect(refused.map(({ status }) => status)).toEqual(rules.map(() => 402));
+  expect(rig.calls).toHaveLength(0);
   await assertWorthless(refused);
 });
 

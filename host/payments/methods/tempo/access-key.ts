@@ -31,10 +31,10 @@ const FIRST_ARGUMENT_LENGTH = SELECTOR_LENGTH + 64;
 
 /**
  * @param serialized a signed transaction in its canonical encoding
- * @returns until when it can be sent, ms since the Unix epoch
+ * @returns until when it can be sent, ms since the Unix epoch, and the access key that signed, if one did
  * @throws Problem `payment_invalid`
  */
-export async function assertSignerMayPay(serialized: Hex, payment: Payment): Promise<number> {
+export async function assertSignerMayPay(serialized: Hex, payment: Payment): Promise<{ until: number; key?: Hex }> {
   const envelope = TxEnvelopeTempo.deserialize(serialized as TxEnvelopeTempo.Serialized);
   const { signature, keyAuthorization, calls } = envelope;
   if (!signature) throw refused('The transaction is not signed.');
@@ -44,7 +44,7 @@ export async function assertSignerMayPay(serialized: Hex, payment: Payment): Pro
     if (signature.type !== 'secp256k1') assertSigned(signature, TxEnvelopeTempo.getSignPayload(envelope));
     // The chain refuses the whole transaction for an authorization that does not hold.
     if (keyAuthorization) throw refused('A payment authorizes no access key; authorize it by itself.');
-    return Number.POSITIVE_INFINITY;
+    return { until: Number.POSITIVE_INFINITY };
   }
   const { userAddress, inner, version } = signature;
   // The first version does not bind the wallet, and the chain takes it no more.
@@ -63,7 +63,7 @@ export async function assertSignerMayPay(serialized: Hex, payment: Payment): Pro
     throw refused(
       `The access key ${key} may spend ${formatUsd(micro(rules.remaining))} of the ${formatUsd(micro(payment.amount))} USD needed; raise its limit, or pay with the wallet itself.`,
     );
-  return until;
+  return { until, key };
 }
 
 /** @returns who signed */

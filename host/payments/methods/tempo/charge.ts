@@ -20,7 +20,7 @@ import type { Presented, Rail } from '../method.ts';
 import { assertSignerMayPay } from './access-key.ts';
 import { mppOf, readMpp } from './credential.ts';
 import { type MppOffer, mppOffer } from './offer.ts';
-import { assertSendable, type SignedTransaction } from './sendable.ts';
+import { assertGasForSigner, assertSendable, type SignedTransaction } from './sendable.ts';
 
 /** Time left before a transaction expires in which a settlement is still begun, ms. */
 const SETTLE_MARGIN_MS = 4_000;
@@ -171,13 +171,14 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
         throw new Problem('payment_invalid', describe(error), { cause: error });
       }
       await requireFunds(transaction.from, offer);
-      const signerUntil = await assertSignerMayPay(payload.data.signature as Hex, {
+      const { until, key } = await assertSignerMayPay(payload.data.signature as Hex, {
         client,
         chainId,
         token: network.currency,
         amount: BigInt(String(mppOffer(offer).request.amount)),
       });
-      settleBefore = Math.min(settleBefore, signerUntil - SETTLE_MARGIN_MS);
+      await assertGasForSigner(client, transaction, key);
+      settleBefore = Math.min(settleBefore, until - SETTLE_MARGIN_MS);
       assertInTime();
       return { payer: { address: lower(transaction.from), did: payerDid(chainId, transaction.from) }, settleBefore };
     },

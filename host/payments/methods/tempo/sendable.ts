@@ -1,10 +1,11 @@
 /**
- * What the simulation of a transaction does not look at: that it ends, that its turn has come, and that the chain takes
- * so much gas. One that never ends and never comes to its turn would be waited for without end, and a handler would have
+ * What mppx's simulation of a transaction does not look at: that it ends, that its turn has come, that the chain takes
+ * so much gas, and that this is enough for its signature. One that never ends and never comes to its turn would be waited for without end, and a handler would have
  * worked for it.
  */
-import type { Client, Hex } from 'viem';
-import { getTransactionCount } from 'viem/actions';
+import type { SignatureEnvelope } from 'ox/tempo';
+import { type Client, type Hex, numberToHex, size } from 'viem';
+import { call, getTransactionCount } from 'viem/actions';
 import { Actions } from 'viem/tempo';
 import { Problem } from '../../../shared/problem.ts';
 
@@ -21,7 +22,19 @@ export interface SignedTransaction {
   nonceKey?: bigint;
   /** Seconds since 1970. */
   validBefore?: number;
+  signature?: SignatureEnvelope.SignatureEnvelope;
 }
+
+/** As nodes of Tempo want it for simulations, which carry no signature. */
+interface Signer {
+  keyType: 'secp256k1' | 'p256' | 'webAuthn';
+  /** How many bytes of what a passkey signed stand in the transaction. */
+  keyData?: Hex;
+  keyId?: Hex;
+}
+
+/** A node takes most of the data of a passkey's authenticator for zeros, which cost less. */
+const AUTHENTICATOR_BYTES = 37;
 
 /**
  * @param latest until when it may be valid, ms since the Unix epoch
@@ -37,6 +50,42 @@ export async function assertSendable(client: Client, transaction: SignedTransact
     throw new Problem('payment_invalid', 'The network does not answer; try again in a moment.', { cause: error });
   });
   if (BigInt(nonce) !== next) throw refused(`The next nonce of the wallet is ${next}`);
+}
+
+/**
+ * The simulation is of a transaction that a wallet's secp256k1 key signs: other signatures need more gas, and without it
+ * nobody can send them. Nodes that do not know of signers take this for the simulation that was done already.
+ * @param keyId the access key that signed, if one did
+ * @throws Problem `payment_invalid`
+ */
+export async function assertGasForSigner(client: Client, transaction: SignedTransaction, keyId?: Hex): Promise<void> {
+  const { signature, from } = transaction;
+  if (!signature || signature.type === 'secp256k1' || signature.type === 'multisig') return;
+  const simulated = { ...transaction, account: from, signature: undefined, feePayerSignature: undefined };
+  await call(client, { ...simulated, ...signerOf(signature, keyId) } as never).catch((error) => {
+    throw new Problem(
+      'payment_invalid',
+      'The network would not take the transaction with this signature: it may have too little gas for it; sign a new one. Nothing was charged.',
+      { cause: error },
+    );
+  });
+}
+
+function signerOf(signature: SignatureEnvelope.SignatureEnvelope, keyId?: Hex): Signer {
+  const key = keyId === undefined ? {} : { keyId };
+  switch (signature.type) {
+    case 'keychain':
+      return signerOf(signature.inner, keyId);
+    case 'webAuthn': {
+      const { authenticatorData, clientDataJSON } = signature.metadata;
+      const bytes = size(authenticatorData) + Buffer.byteLength(clientDataJSON) + AUTHENTICATOR_BYTES;
+      return { keyType: 'webAuthn', keyData: numberToHex(bytes, { size: 2 }), ...key };
+    }
+    case 'p256':
+      return { keyType: 'p256', ...key };
+    default:
+      return { keyType: 'secp256k1', ...key };
+  }
 }
 
 async function nextNonce(client: Client, account: Hex, nonceKey: bigint): Promise<bigint> {
