@@ -1,16 +1,12 @@
 /** MPP charges whose transaction the chain would never take, or not now: nobody works for one, and none is waited for. */
-import { Credential } from 'mppx';
-import { Mppx, tempo } from 'mppx/client';
-import { SignatureEnvelope, TxEnvelopeTempo } from 'ox/tempo';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { getTransactionCount } from 'viem/actions';
-import { Account } from 'viem/tempo';
+import { Account, Actions } from 'viem/tempo';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
 import { balance, mppOf, type Rig, startNetwork, startRig, until } from './support/payments-rig.ts';
-
-type Fields = Partial<TxEnvelopeTempo.TxEnvelopeTempo>;
+import { behind, type Fields, payWith } from './support/signed-anew.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
@@ -32,27 +28,12 @@ const seconds = () => Math.floor(Date.now() / 1000);
 const states = async () =>
   (await rig.registry.client.execute('SELECT state FROM payments ORDER BY state')).rows.map(({ state }) => state);
 
-/** A stock mppx client whose transaction is signed anew with other fields. */
+/** A wallet of the network pays with other fields. */
 async function pay(index: number, fields: Fields): Promise<{ status: number; detail: string }> {
-  const account = privateKeyToAccount(key(index));
-  const sender: typeof fetch = async (input, init) => {
-    const request = new Request(input, init);
-    const text = request.headers.get('authorization');
-    if (text === null) return fetch(request);
-    const credential = Credential.deserialize<{ signature: TxEnvelopeTempo.Serialized }>(text);
-    const { signature: _, ...envelope } = TxEnvelopeTempo.deserialize(credential.payload.signature);
-    const unsigned = TxEnvelopeTempo.from({ ...envelope, ...fields } as never);
-    const signed = await Account.fromSecp256k1(key(index)).sign({ hash: TxEnvelopeTempo.getSignPayload(unsigned) });
-    const signature = TxEnvelopeTempo.serialize(unsigned, { signature: SignatureEnvelope.from(signed) as never });
-    const authorization = Credential.serialize({ ...credential, payload: { ...credential.payload, signature } });
-    return fetch(request.url, { headers: { authorization } });
-  };
-  const { fetch: paying } = Mppx.create({
-    polyfill: false,
-    fetch: sender,
-    methods: [tempo.charge({ account, getClient: () => mppOf(network).getClient() as never })],
-  });
-  const answer = await paying(`${rig.url}/report`);
+  return told(await payWith(network, `${rig.url}/report`, Account.fromSecp256k1(key(index)), fields));
+}
+
+async function told(answer: Response): Promise<{ status: number; detail: string }> {
   const { detail = '' } = (await answer.json()) as { detail?: string };
   return { status: answer.status, detail };
 }
@@ -68,6 +49,13 @@ test.for<[string, Fields, RegExp]>([
     'one of another lane whose turn comes later',
     ordinary({ nonceKey: 6n, nonce: 7n }),
     /next nonce of the wallet is 0/,
+  ],
+  ['one that is valid later', { validAfter: seconds() + 240, validBefore: seconds() + 280 }, /valid from now on/],
+  ['one whose fee somebody is to sign for', { feePayerSignature: null } as Fields, /pay the network fee/],
+  [
+    'one whose fee somebody else signed for',
+    { feePayerSignature: { r: 1n, s: 1n, yParity: 0 } } as Fields,
+    /pay the network fee/,
   ],
   ['one with more gas than the network takes', { gas: 30_000_001n }, /at most 30000000 gas/],
 ])('%s is refused before the handler hears of it', async ([, fields, why]) => {
@@ -94,4 +82,43 @@ test('a transaction in its turn pays; of two with one nonce, one pays and the ot
   expect(await states()).toEqual(['answered', 'answered', 'released']);
   expect(await balance(network, 'tempo', payTo)).toBe(20_000n);
   expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
+});
+
+test('where the network takes a fee, it is offered and there', async () => {
+  const BASE_FEE = 20_000_000_000n;
+  const OTHER: Hex = '0x20c0000000000000000000000000000000009999';
+  const { chain, currency, getClient } = mppOf(network);
+  const dear = behind(network, async (ask, method) => {
+    const answer = await ask();
+    if (method !== 'eth_getBlockByNumber') return answer;
+    return { ...(answer as object), baseFeePerGas: `0x${BASE_FEE.toString(16)}` };
+  });
+  await rig.close();
+  rig = await startRig(dear, { payTo, routes: [{ method: 'GET', path: '/report', price: '0.01' }] });
+  // 0.04 USD.
+  const fee = { gas: 2_000_000n, maxFeePerGas: BASE_FEE };
+  const cheap = await pay(2, { ...fee, maxFeePerGas: BASE_FEE - 1n });
+  const exotic = await pay(2, { ...fee, feeToken: OTHER } as Fields);
+  const wallet = Account.fromSecp256k1(generatePrivateKey());
+  const give = async (amount: bigint) => {
+    const account = Account.fromSecp256k1(key(0));
+    await Actions.token.transferSync(getClient(), {
+      account,
+      chain,
+      token: currency,
+      to: wallet.address,
+      amount,
+    } as never);
+  };
+  await give(49_999n);
+  const poor = await told(await payWith(network, `${rig.url}/report`, wallet, fee));
+  expect([cheap, exotic, poor]).toEqual([
+    { status: 402, detail: expect.stringContaining('the network takes 20000000000') },
+    { status: 402, detail: expect.stringContaining('network’s fee has to be in') },
+    { status: 402, detail: expect.stringContaining('0.049999 of the 0.05 USD needed') },
+  ]);
+  expect([rig.calls.length, await states()]).toEqual([0, []]);
+  await give(1n);
+  expect((await payWith(network, `${rig.url}/report`, wallet, fee)).status).toBe(200);
+  expect(await balance(network, 'tempo', payTo)).toBe(10_000n);
 });

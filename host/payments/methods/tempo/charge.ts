@@ -5,7 +5,7 @@
 
 import { Store, tempo } from 'mppx/server';
 import { Methods } from 'mppx/tempo';
-import { type Hex, keccak256, TransactionReceiptNotFoundError } from 'viem';
+import { type Hex, isAddressEqual, keccak256, TransactionReceiptNotFoundError } from 'viem';
 import { getTransactionReceipt, sendRawTransactionSync } from 'viem/actions';
 import { Abis, Transaction } from 'viem/tempo';
 import type { PaymentRow } from '../../../registry/payments/schema.ts';
@@ -19,6 +19,7 @@ import { isRefusal } from '../chain/node-errors.ts';
 import type { Presented, Rail } from '../method.ts';
 import { assertSignerMayPay } from './access-key.ts';
 import { mppOf, readMpp } from './credential.ts';
+import { networkFeeOf } from './network-fee.ts';
 import { type MppOffer, mppOffer } from './offer.ts';
 import { assertGasForSigner, assertSendable, type SignedTransaction } from './sendable.ts';
 
@@ -29,6 +30,9 @@ const SETTLE_MARGIN_MS = 4_000;
 function validUntil({ validBefore }: SignedTransaction): number {
   return validBefore === undefined ? Number.POSITIVE_INFINITY : validBefore * 1000;
 }
+
+/** What the payer's wallet must hold. */
+type Needed = Pick<Parameters<typeof assertFunded>[0], 'token' | 'microUsd'>;
 
 interface Transfer {
   raw: Hex;
@@ -70,9 +74,17 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
     return signedTransaction(readMpp(payment.credential ?? '', challengeKey).credential.payload);
   }
 
-  async function requireFunds(wallet: Hex, offer: Offer): Promise<void> {
-    const microUsd = BigInt(String(mppOffer(offer).request.amount));
-    await assertFunded({ client, chain: network.chain, token: network.currency, wallet, microUsd });
+  async function requireFunds(wallet: Hex, needed: readonly Needed[]): Promise<void> {
+    await Promise.all(needed.map((part) => assertFunded({ client, chain: network.chain, wallet, ...part })));
+  }
+
+  /** Of each token, the price and the network's fee. */
+  async function neededFor(offer: Offer, transaction: SignedTransaction): Promise<Needed[]> {
+    const price = { token: network.currency, microUsd: BigInt(String(mppOffer(offer).request.amount)) };
+    const fee = await networkFeeOf(client, transaction, network.currency);
+    if (!fee) return [price];
+    const isOneToken = isAddressEqual(fee.token, price.token);
+    return isOneToken ? [{ ...price, microUsd: price.microUsd + fee.microUsd }] : [price, fee];
   }
 
   async function lookUp(hash: Hex): Promise<SettleResult | undefined> {
@@ -163,22 +175,25 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
       // Nodes call the simulation of an expired one an internal error, and the client asks again for a second.
       assertInTime();
       await assertSendable(client, transaction, challengeExpires);
+      const needed = await neededFor(offer, transaction);
       try {
         await method.validate?.({ credential, request: credential.challenge.request } as never);
       } catch (error) {
         // What the simulation of a wallet without money says is no help.
-        await requireFunds(transaction.from, offer);
+        await requireFunds(transaction.from, needed);
         throw new Problem('payment_invalid', describe(error), { cause: error });
       }
-      await requireFunds(transaction.from, offer);
-      const { until, key } = await assertSignerMayPay(payload.data.signature as Hex, {
-        client,
-        chainId,
-        token: network.currency,
-        amount: BigInt(String(mppOffer(offer).request.amount)),
-      });
-      await assertGasForSigner(client, transaction, key);
-      settleBefore = Math.min(settleBefore, until - SETTLE_MARGIN_MS);
+      await requireFunds(transaction.from, needed);
+      for (const { token, microUsd: amount } of needed) {
+        const { until, key } = await assertSignerMayPay(payload.data.signature as Hex, {
+          client,
+          chainId,
+          token,
+          amount,
+        });
+        await assertGasForSigner(client, transaction, key);
+        settleBefore = Math.min(settleBefore, until - SETTLE_MARGIN_MS);
+      }
       assertInTime();
       return { payer: { address: lower(transaction.from), did: payerDid(chainId, transaction.from) }, settleBefore };
     },

@@ -1,16 +1,18 @@
 /**
  * What mppx's simulation of a transaction does not look at: that it ends, that its turn has come, that the chain takes
- * so much gas, and that this is enough for its signature. One that never ends and never comes to its turn would be waited for without end, and a handler would have
- * worked for it.
+ * so much gas, that this is enough for its signature, and who pays for it (how much: `network-fee.ts`). One that never
+ * ends and never comes to its turn would be waited for without end, and a handler would have worked for it.
  */
 import type { SignatureEnvelope } from 'ox/tempo';
-import { type Client, type Hex, numberToHex, size } from 'viem';
+import { type Address, type Client, type Hex, numberToHex, size } from 'viem';
 import { call, getTransactionCount } from 'viem/actions';
 import { Actions } from 'viem/tempo';
 import { Problem } from '../../../shared/problem.ts';
 
 /** Of one transaction, on Tempo since T1. */
 const MOST_GAS = 30_000_000n;
+/** A payer's clock may be ahead; the network keeps the transaction for so long. */
+const CLOCK_MS = 4_000;
 /** Its transactions come in any order, and within half a minute: the chain sees to that. */
 const EXPIRING = (1n << 256n) - 1n;
 
@@ -21,7 +23,14 @@ export interface SignedTransaction {
   nonce?: number | bigint;
   nonceKey?: bigint;
   /** Seconds since 1970. */
+  validAfter?: number;
+  /** Seconds since 1970. */
   validBefore?: number;
+  maxFeePerGas?: bigint;
+  feeToken?: Address;
+  /** Null: somebody else is to sign for the fee. */
+  feePayerSignature?: unknown;
+  calls?: readonly { to?: Address | null }[];
   signature?: SignatureEnvelope.SignatureEnvelope;
 }
 
@@ -41,9 +50,12 @@ const AUTHENTICATOR_BYTES = 37;
  * @throws Problem `payment_invalid`
  */
 export async function assertSendable(client: Client, transaction: SignedTransaction, latest: number): Promise<void> {
-  const { from, gas = 0n, nonce = 0, nonceKey = 0n, validBefore } = transaction;
+  const { from, gas = 0n, nonce = 0, nonceKey = 0n, validAfter = 0, validBefore, feePayerSignature } = transaction;
   if (validBefore === undefined || validBefore * 1000 > latest)
     throw refused('It must end with the challenge (validBefore), at the latest');
+  if (validAfter * 1000 > Date.now() + CLOCK_MS) throw refused('It must be valid from now on (validAfter)');
+  // Who signs for the fee may sign wrongly, or have nothing.
+  if (feePayerSignature !== undefined) throw refused('The wallet that pays must pay the network fee, too');
   if (gas > MOST_GAS) throw refused(`The network takes at most ${MOST_GAS} gas`);
   if (nonceKey === EXPIRING || from === undefined) return;
   const next = await nextNonce(client, from, nonceKey).catch((error) => {
