@@ -77,6 +77,8 @@ export interface Verified {
   payer: Payer;
   /** After this moment (ms, real time) the credential can no longer be settled. */
   settleBefore: number;
+  /** What the payer's wallet holds of the asset now; undefined: the money is set apart already. */
+  held?: (() => Promise<bigint>) | undefined;
   /** Session channel that backs it. */
   channel?: string;
   /** A voucher greater than the channel's last, to be noted together with the payment. */

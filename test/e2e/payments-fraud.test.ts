@@ -5,7 +5,7 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { waitForTransactionReceipt, writeContract } from 'viem/actions';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
-import { balance, type Rig, startNetwork, startRig, x402Client } from './support/payments-rig.ts';
+import { balance, mppClient, mppOf, type Rig, startNetwork, startRig, x402Client } from './support/payments-rig.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
@@ -113,4 +113,43 @@ test('a permit that its payer takes back while the handler works, after one like
   expect(response.status).toBe(402);
   expect(await response.text()).not.toContain('secret');
   expect(await states()).toEqual(['answered', 'released']);
+});
+
+const PRICE = 50_000n;
+const TRANSFER = parseAbi(['function transfer(address, uint256) returns (bool)']);
+
+test.for(['mpp', 'x402'] as const)('%s: many calls at once of a wallet that has money for two', async (via) => {
+  await start();
+  const secret = generatePrivateKey();
+  const payer = privateKeyToAccount(secret);
+  const { x402 } = network;
+  if (!x402) throw new Error('no x402 network');
+  const account = privateKeyToAccount(key(2));
+  const chain = via === 'mpp' ? mppOf(network).getClient(account) : x402.getClient(account);
+  const address = via === 'mpp' ? mppOf(network).currency : x402.token;
+  const hash = await writeContract(chain as never, {
+    account,
+    chain: null,
+    address,
+    abi: TRANSFER,
+    functionName: 'transfer',
+    args: [payer.address, 2n * PRICE],
+  });
+  await waitForTransactionReceipt(chain as never, { hash });
+  const enough = Promise.withResolvers<void>();
+  rig.handler = async () => {
+    await enough.promise;
+    return Response.json({});
+  };
+  let refused = 0;
+  const call = async () => {
+    const client = via === 'mpp' ? mppClient(network, secret) : x402Client(network, secret);
+    const { status } = await client.fetch(`${rig.url}/a`);
+    refused += Number(status === 402);
+    if (refused === 3) enough.resolve();
+    return status;
+  };
+  const answers = await Promise.all(Array.from({ length: 5 }, call));
+  expect(answers.toSorted()).toEqual([200, 200, 402, 402, 402]);
+  expect([rig.calls.length, await balance(network, via === 'mpp' ? 'tempo' : 'usdc', payTo)]).toEqual([2, 2n * PRICE]);
 });

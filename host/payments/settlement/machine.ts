@@ -18,6 +18,7 @@ import { type SettleResult, termsToText, type Verified } from '../terms.ts';
 import type { SettledPayment } from '../types.ts';
 import { Again, type Place, sameCredential, sameTerms } from './again.ts';
 import { newPaymentId, type PaymentStore, type StoredAnswer } from './payment-store.ts';
+import { Promised } from './promised.ts';
 import { chargeReceipt } from './receipts.ts';
 
 /** Longest time that a caller waits for the chain before hearing that the payment is pending, ms. */
@@ -52,6 +53,7 @@ export class SettlementMachine {
   readonly #log: Logger;
   readonly #locks = new KeyedLock();
   readonly #inFlight = new Set<Promise<unknown>>();
+  readonly #promised = new Promised();
   /** Ids of payments. */
   readonly #settling = new Set<string>();
 
@@ -74,7 +76,11 @@ export class SettlementMachine {
   /** @throws Problem `payment_invalid`, `payment_pending`, `idempotency_conflict`, `blocked` */
   async admit(input: AdmitInput): Promise<Admitted> {
     const { presented, prepared, asked } = input;
-    const done = await this.#locks.acquire(presented.id);
+    const unlock = await this.#locks.acquire(presented.id);
+    const done = () => {
+      this.#promised.forget(presented.id);
+      unlock();
+    };
     try {
       const previous = await this.store.byCredential(presented.id);
       const known = previous && (await this.#known(previous, input));
@@ -95,6 +101,9 @@ export class SettlementMachine {
         });
       this.#refuseBlocked(verified.payer.address);
       const { terms } = prepared;
+      const authorized = offer.authorizes ?? terms.amount;
+      const { held } = verified;
+      if (held) await this.#promised.add(presented.id, `${offer.asset} ${verified.payer.address}`, authorized, held);
       const begin = (key?: string) =>
         this.#begin(
           {
@@ -115,7 +124,7 @@ export class SettlementMachine {
             payTo: offer.payTo,
             custody: offer.custody,
             channel: verified.channel ?? null,
-            authorized: offer.authorizes ?? terms.amount,
+            authorized,
             feeBps: terms.feeBps,
             terms: termsToText(terms),
             settleBefore: Number.isFinite(verified.settleBefore) ? verified.settleBefore : null,
@@ -243,6 +252,7 @@ export class SettlementMachine {
 
   async #settle(begun: PaymentRow, change: Parameters<PaymentStore['settling']>[1]): Promise<PaymentRow> {
     this.#settling.add(begun.id);
+    this.#promised.forget(begun.credentialId);
     const forget = () => void this.#settling.delete(begun.id);
     const row = await this.store.settling(begun, change).catch((error) => {
       forget();

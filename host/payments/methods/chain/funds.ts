@@ -13,17 +13,24 @@ export interface Asked {
   microUsd: bigint;
 }
 
-/** @throws Problem payment_invalid when the wallet holds too little of the token, or the network does not answer */
-export async function assertFunded({ client, chain, token, wallet, microUsd }: Asked): Promise<void> {
-  let held: bigint;
-  try {
-    held = await readContract(client, { address: token, abi: erc20Abi, functionName: 'balanceOf', args: [wallet] });
-  } catch (error) {
-    throw new Problem('payment_invalid', 'The network does not answer; try again in a moment.', { cause: error });
-  }
-  if (held >= microUsd) return;
+/**
+ * @returns what the wallet holds
+ * @throws Problem payment_invalid when that is too little of the token, or the network does not answer
+ */
+export async function assertFunded({ client, chain, token, wallet, microUsd }: Asked): Promise<bigint> {
+  const held = await heldBy({ client, token, wallet });
+  if (held >= microUsd) return held;
   throw new Problem(
     'payment_invalid',
     `The wallet ${wallet} holds ${formatUsd(micro(held))} of the ${formatUsd(micro(microUsd))} USD needed, in token ${token} on chain ${chain.id} (${chain.name}). Send it the rest, or pay with another wallet.`,
   );
+}
+
+/** @throws Problem payment_invalid when the network does not answer */
+export async function heldBy({ client, token, wallet }: Pick<Asked, 'client' | 'token' | 'wallet'>): Promise<bigint> {
+  try {
+    return await readContract(client, { address: token, abi: erc20Abi, functionName: 'balanceOf', args: [wallet] });
+  } catch (error) {
+    throw new Problem('payment_invalid', 'The network does not answer; try again in a moment.', { cause: error });
+  }
 }

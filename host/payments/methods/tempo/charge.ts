@@ -74,12 +74,16 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
     return signedTransaction(readMpp(payment.credential ?? '', challengeKey).credential.payload);
   }
 
-  async function requireFunds(wallet: Hex, needed: readonly Needed[]): Promise<void> {
-    await Promise.all(needed.map((part) => assertFunded({ client, chain: network.chain, wallet, ...part })));
+  /** @returns what the wallet holds of the first */
+  async function requireFunds(wallet: Hex, needed: readonly [Needed, ...Needed[]]): Promise<bigint> {
+    const [held] = await Promise.all(
+      needed.map((part) => assertFunded({ client, chain: network.chain, wallet, ...part })),
+    );
+    return held ?? 0n;
   }
 
   /** Of each token, the price and the network's fee. */
-  async function neededFor(offer: Offer, transaction: SignedTransaction): Promise<Needed[]> {
+  async function neededFor(offer: Offer, transaction: SignedTransaction): Promise<[Needed, ...Needed[]]> {
     const price = { token: network.currency, microUsd: BigInt(String(mppOffer(offer).request.amount)) };
     const fee = await networkFeeOf(client, transaction, network.currency);
     if (!fee) return [price];
@@ -183,7 +187,7 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
         await requireFunds(transaction.from, needed);
         throw new Problem('payment_invalid', describe(error), { cause: error });
       }
-      await requireFunds(transaction.from, needed);
+      const held = await requireFunds(transaction.from, needed);
       for (const { token, microUsd: amount } of needed) {
         const { until, key } = await assertSignerMayPay(payload.data.signature as Hex, {
           client,
@@ -195,7 +199,12 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
         settleBefore = Math.min(settleBefore, until - SETTLE_MARGIN_MS);
       }
       assertInTime();
-      return { payer: { address: lower(transaction.from), did: payerDid(chainId, transaction.from) }, settleBefore };
+      const { from } = transaction;
+      return {
+        payer: { address: lower(from), did: payerDid(chainId, from) },
+        settleBefore,
+        held: async () => held,
+      };
     },
 
     async settle(payment) {

@@ -25,7 +25,7 @@ import {
   termsFromText,
 } from '../../terms.ts';
 import { isExpired } from '../chain/chain-time.ts';
-import { assertFunded } from '../chain/funds.ts';
+import { assertFunded, heldBy } from '../chain/funds.ts';
 import { isOpen } from '../chain/node-errors.ts';
 import type { Presented, Rail } from '../method.ts';
 import { evmPayload, readX402, type X402Credential, x402Of } from './credential.ts';
@@ -248,6 +248,7 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
         return {
           payer: { address: lower(from), did: payerDid(chainId, from) },
           settleBefore: Number(untilMs < limit ? untilMs : limit) - SETTLE_MARGIN_MS,
+          held: () => heldBy({ client, token: network.token, wallet: from as Hex }),
         };
       },
 
