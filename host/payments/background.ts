@@ -127,7 +127,7 @@ export class Background {
         const current = await machine.store.byId(row.id);
         if (current?.state !== 'working') return;
         if (current.custody === 'collected') await machine.takeEarly(current).catch(() => undefined);
-        else await machine.store.released(current, 'the hold ran out');
+        else await machine.release(current, 'the hold ran out');
       });
     }
     const forgotten = await queries.settledHolds((await trustedClock.now()) - FORGOTTEN_HOLD_MS);

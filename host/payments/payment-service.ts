@@ -319,7 +319,7 @@ export class PaymentService implements PaymentBindings {
     return machine.exclusively(found, async () => {
       const row = await this.#hold(tenant, body.hold);
       const reason = body.reason ?? 'released by the tenant';
-      if (row.state === 'working') return { hold: row.id, state: (await machine.store.released(row, reason)).state };
+      if (row.state === 'working') return { hold: row.id, state: (await machine.release(row, reason)).state };
       if (row.state === 'settled' && row.charged === null)
         return { hold: row.id, state: (await machine.store.refundOwed(row, reason)).state };
       if (row.state === 'released' || row.state === 'refund_owed' || row.state === 'refunded')

@@ -5,6 +5,7 @@ import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
+import { formatUsd, micro } from '../../host/shared/money.ts';
 import {
   balance,
   mandateClient,
@@ -163,6 +164,21 @@ test('verify, capture and release can be repeated; a released hold costs nothing
   const later = (await (await payments('/verify', {}, other)).json()) as { hold: string };
   expect((await payments('/capture', { hold: later.hold, amount: '0.05' })).status).toBe(409);
   expect(before - (await balance(network, 'tempo', client.address))).toBe(50_000n);
+});
+
+test('holds of a wallet are covered together', async () => {
+  const payments = await binding('tone0000000000000000a');
+  const held = await balance(network, 'tempo', privateKeyToAccount(key(2)).address);
+  const amount = formatUsd(micro((held * 6n) / 10n));
+  const first = await credentialFor(payments, { amount });
+  const second = await credentialFor(payments, { amount });
+  const { hold } = (await (await payments('/verify', {}, first)).json()) as { hold: string };
+  // The same one again is no other one.
+  expect((await payments('/verify', {}, first)).status).toBe(200);
+  const refused = await payments('/verify', {}, second);
+  expect([refused.status, await refused.text()]).toEqual([402, expect.stringContaining('are promised')]);
+  expect((await payments('/release', { hold })).status).toBe(200);
+  expect((await payments('/verify', {}, second)).status).toBe(200);
 });
 
 test('a hold is settled before its signature runs out, and goes back when it is released', {

@@ -77,8 +77,9 @@ export class SettlementMachine {
   async admit(input: AdmitInput): Promise<Admitted> {
     const { presented, prepared, asked } = input;
     const unlock = await this.#locks.acquire(presented.id);
+    let isPromised = false;
     const done = () => {
-      this.#promised.forget(presented.id);
+      if (isPromised) this.#promised.forget(presented.id);
       unlock();
     };
     try {
@@ -103,7 +104,10 @@ export class SettlementMachine {
       const { terms } = prepared;
       const authorized = offer.authorizes ?? terms.amount;
       const { held } = verified;
-      if (held) await this.#promised.add(presented.id, `${offer.asset} ${verified.payer.address}`, authorized, held);
+      if (held) {
+        await this.#promised.add(presented.id, `${offer.asset} ${verified.payer.address}`, authorized, held);
+        isPromised = true;
+      }
       const begin = (key?: string) =>
         this.#begin(
           {
@@ -141,7 +145,9 @@ export class SettlementMachine {
         done();
         return { kind: 'replay', again: begun };
       }
-      return { kind: 'work', row: begun, verified, done };
+      // A tenant's hold is promised until it ends; another node may end it, which is not heard of here.
+      const isHold = terms.kind === 'binding' && !this.store.hasOthers;
+      return { kind: 'work', row: begun, verified, done: isHold ? unlock : done };
     } catch (error) {
       done();
       throw error;
@@ -228,6 +234,7 @@ export class SettlementMachine {
     options: { answer?: StoredAnswer; prepared?: string } = {},
   ): Promise<PaymentRow> {
     const { answer } = options;
+    this.#promised.forget(row.credentialId);
     if (row.custody === 'channel') {
       const receipt = (await this.#channels?.receipt(row, charged)) ?? '{}';
       const state = answer?.body === undefined ? 'settled' : 'answered';
@@ -239,9 +246,10 @@ export class SettlementMachine {
   }
 
   /** The work came to nothing: nothing is charged, and what was taken beforehand goes back. */
-  async release(row: PaymentRow, reason: string): Promise<void> {
-    if (row.state === 'settled') await this.store.refundOwed(row, reason);
-    else if (row.state !== 'released') await this.store.released(row, reason);
+  async release(row: PaymentRow, reason: string): Promise<PaymentRow> {
+    this.#promised.forget(row.credentialId);
+    if (row.state === 'settled') return this.store.refundOwed(row, reason);
+    return row.state === 'released' ? row : this.store.released(row, reason);
   }
 
   /** Takes what was authorized before the work is done; what is not used goes back at `take`. */
