@@ -118,7 +118,7 @@ test('a permit that its payer takes back while the handler works, after one like
 const PRICE = 50_000n;
 const TRANSFER = parseAbi(['function transfer(address, uint256) returns (bool)']);
 
-test.for(['mpp', 'x402'] as const)('%s: many calls at once of a wallet that has money for two', async (via) => {
+test.for(['mpp', 'x402'] as const)('%s: many calls at once of a wallet that has money for one', async (via) => {
   await start();
   const secret = generatePrivateKey();
   const payer = privateKeyToAccount(secret);
@@ -133,7 +133,7 @@ test.for(['mpp', 'x402'] as const)('%s: many calls at once of a wallet that has 
     address,
     abi: TRANSFER,
     functionName: 'transfer',
-    args: [payer.address, 2n * PRICE],
+    args: [payer.address, PRICE],
   });
   await waitForTransactionReceipt(chain as never, { hash });
   const enough = Promise.withResolvers<void>();
@@ -146,10 +146,10 @@ test.for(['mpp', 'x402'] as const)('%s: many calls at once of a wallet that has 
     const client = via === 'mpp' ? mppClient(network, secret) : x402Client(network, secret);
     const { status } = await client.fetch(`${rig.url}/a`);
     refused += Number(status === 402);
-    if (refused === 3) enough.resolve();
+    if (refused === 2) enough.resolve();
     return status;
   };
-  const answers = await Promise.all(Array.from({ length: 5 }, call));
-  expect(answers.toSorted()).toEqual([200, 200, 402, 402, 402]);
-  expect([rig.calls.length, await balance(network, via === 'mpp' ? 'tempo' : 'usdc', payTo)]).toEqual([2, 2n * PRICE]);
+  const answers = await Promise.all(Array.from({ length: 3 }, call));
+  expect(answers.toSorted()).toEqual([200, 402, 402]);
+  expect([rig.calls.length, await balance(network, via === 'mpp' ? 'tempo' : 'usdc', payTo)]).toEqual([1, PRICE]);
 });
