@@ -169,7 +169,10 @@ async function logs(
   const query = new URLSearchParams({ limit: String(flags.limit), ...(flags.since ? { since: flags.since } : {}) });
   const path = `${pathOf(slug)}/logs?${query}`;
   if (flags.follow) return follow(session, path);
-  const document = JSON.parse((await callOperator(session, 'GET', path)).text) as { entries: Line[]; missing?: string[] };
+  const document = JSON.parse((await callOperator(session, 'GET', path)).text) as {
+    entries: Line[];
+    missing?: string[];
+  };
   for (const node of document.missing ?? []) session.printer.progress(missingNode(node));
   session.printer.result(document, document.entries.map(harmlessText).join('\n'));
 }
