@@ -43,7 +43,7 @@ export function createInstanceClient(runtime: Pick<Runtime, 'acquire'>, idleTime
   function counter(slug: string): EdgeTraffic {
     const known = counters.get(slug);
     if (known) return known;
-    const fresh = { slug, requests: 0, errors: 0, bytesIn: 0, bytesOut: 0, instanceBytesOut: 0, inFlight: 0 };
+    const fresh = { slug, requests: 0, errors: 0, bytesIn: 0, bytesOut: 0, inFlight: 0 };
     counters.set(slug, fresh);
     return fresh;
   }
@@ -64,7 +64,7 @@ export function createInstanceClient(runtime: Pick<Runtime, 'acquire'>, idleTime
       const pool = poolFor(other === undefined ? slug : `${slug} ${other}`, { ...instance, socket });
       const answer = await fetchInstance(pool, { ...asked, idleTimeoutMs }, context);
       if (answer.status >= 500) count.errors += 1;
-      return counted(answer, count);
+      return counted(answer, count, instance.generation);
     } catch (error) {
       count.errors += 1;
       count.inFlight -= 1;
@@ -88,10 +88,11 @@ export function createInstanceClient(runtime: Pick<Runtime, 'acquire'>, idleTime
         count.inFlight -= 1;
       };
       try {
-        const pool = poolFor(slug, await runtime.acquire(slug));
+        const instance = await runtime.acquire(slug);
+        const pool = poolFor(slug, instance);
         const call = { path: context.tenantPath ?? '/', headers, signal, idleTimeoutMs, extra };
         const opened = await openInstanceSocket(pool, call, context);
-        if (opened instanceof Response) return counted(opened, count);
+        if (opened instanceof Response) return counted(opened, count, instance.generation);
         return {
           headers: opened.headers,
           join: (caller, received, fields) => opened.join(caller, received, fields).finally(done),
@@ -109,8 +110,8 @@ export function createInstanceClient(runtime: Pick<Runtime, 'acquire'>, idleTime
     traffic() {
       const report = [...counters.values()].filter((count) => count.requests > 0 || count.inFlight > 0);
       const copy = report.map((count) => ({ ...count }));
-      const none = { requests: 0, errors: 0, bytesIn: 0, bytesOut: 0, instanceBytesOut: 0 };
-      for (const count of report) Object.assign(count, none);
+      const none = { requests: 0, errors: 0, bytesIn: 0, bytesOut: 0 };
+      for (const count of report) Object.assign(count, none, { instanceBytesOut: {} });
       for (const [slug, count] of counters) if (count.inFlight === 0) counters.delete(slug);
       return copy;
     },
@@ -121,7 +122,7 @@ export function createInstanceClient(runtime: Pick<Runtime, 'acquire'>, idleTime
 }
 
 /** The same answer; the request counts as in flight until its body has ended, failed or been given up. */
-function counted(answer: Response, count: EdgeTraffic): Response {
+function counted(answer: Response, count: EdgeTraffic, generation: number): Response {
   if (!answer.body) {
     count.inFlight -= 1;
     return answer;
@@ -142,7 +143,8 @@ function counted(answer: Response, count: EdgeTraffic): Response {
           return;
         }
         count.bytesOut += value.byteLength;
-        count.instanceBytesOut += value.byteLength;
+        count.instanceBytesOut ??= {};
+        count.instanceBytesOut[generation] = (count.instanceBytesOut[generation] ?? 0) + value.byteLength;
         controller.enqueue(value);
       } catch (error) {
         done();

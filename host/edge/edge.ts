@@ -102,7 +102,7 @@ export class Edge {
       unfinished: new UnfinishedBodies(),
       replace: (instance) => {
         this.#instances.lost(instance);
-        return this.#instances.start(instance.slug);
+        return this.#instances.next(instance.slug);
       },
       finished: (proxied) => this.#finished(proxied),
     };
@@ -146,7 +146,9 @@ export class Edge {
     });
     this.#timers = [
       setInterval(() => {
-        const report = traffic.report();
+        const report = traffic
+          .report()
+          .map((one) => ({ ...one, instanceBytesOut: this.#instances.takeBytesOut(one.slug) }));
         if (report.length > 0) control.traffic(report);
       }, REPORT_MS).unref(),
       setInterval(() => this.#sweep(), SWEEP_MS).unref(),

@@ -1,12 +1,12 @@
 /**
- * The instances this edge sends requests to: which one a slug has now, how many requests each has in flight, and
+ * The instances this edge sends requests to: which ones a slug has now, how many requests each has in flight, and
  * why it died. Starting one is control's work; callers that come at once share the wait.
  */
 
 import { UpstreamPool } from '../http/client/pool.ts';
 import type { ReadMemory } from '../http/message/blocks.ts';
 import { answerField } from '../http/message/fields.ts';
-import type { ControlForEdge, EdgeMethods } from '../shared/contracts.ts';
+import type { ControlForEdge, EdgeMethods, ServingInstance } from '../shared/contracts.ts';
 import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts';
 import { BulkLine, type BulkPace } from './bulk-pace.ts';
 
@@ -20,19 +20,26 @@ const REFUSAL_MS = 250;
 export class Instance {
   readonly slug: string;
   readonly generation: number;
+  /** The same for all that serve the same code. */
+  readonly first: number;
   readonly pool: UpstreamPool;
   /** Its large answers, with those of the slug's earlier instances. */
   readonly bulk: BulkLine;
   inFlight = 0;
+  /** Requests whose answer has not begun: who only sends or listens keeps nobody from its event loop. */
+  waiting = 0;
+  /** Since it was last reported. */
+  bytesOut = 0;
   #failure: Problem | undefined;
   #idle: (() => void)[] = [];
   #deaths: ((problem: Problem) => void)[] = [];
 
-  constructor(slug: string, generation: number, socketPath: string, memory: ReadMemory, bulk: BulkLine) {
+  constructor({ slug, generation, first, socket }: ServingInstance, memory: ReadMemory, bulk: BulkLine) {
     this.slug = slug;
     this.generation = generation;
+    this.first = first;
     this.bulk = bulk;
-    this.pool = new UpstreamPool({ socketPath, classify: answerField, memory, bulk });
+    this.pool = new UpstreamPool({ socketPath: socket, classify: answerField, memory, bulk });
   }
 
   enter(): void {
@@ -83,7 +90,10 @@ export class Instances {
   readonly #acquire: Acquire;
   readonly #memory: ReadMemory;
   readonly #pace: BulkPace;
-  readonly #current = new Map<string, Instance>();
+  /** Those of a slug serve the same code. */
+  readonly #current = new Map<string, Instance[]>();
+  /** Counts choices among several. */
+  #turn = 0;
   /** Retired ones with requests in flight, to find the reason when they die. */
   readonly #leaving = new Set<Instance>();
   readonly #starting = new Map<string, { instance: Promise<Instance>; waiting: number }>();
@@ -96,8 +106,22 @@ export class Instances {
     this.#pace = pace;
   }
 
+  /** Of several, the one with the fewest requests whose answer has not begun; in turn among equals. */
   current(slug: string): Instance | undefined {
-    return this.#current.get(slug);
+    const serving = this.#current.get(slug);
+    if (serving === undefined || serving.length === 1) return serving?.[0];
+    const turn = this.#turn++ % serving.length;
+    let best = serving[turn];
+    for (let step = 1; best && best.waiting > 0 && step < serving.length; step++) {
+      const one = serving[(turn + step) % serving.length];
+      if (one && one.waiting < best.waiting) best = one;
+    }
+    return best;
+  }
+
+  /** For a request whose instance is lost. @throws Problem */
+  async next(slug: string): Promise<Instance> {
+    return this.current(slug) ?? (await this.start(slug));
   }
 
   /** Asks control for an instance. @throws Problem start_failed, crash_loop, overloaded, ... */
@@ -107,9 +131,9 @@ export class Instances {
     let starting = this.#starting.get(slug);
     if (!starting) {
       this.#refused.delete(slug);
-      const instance = this.#acquire({ slug }).then(({ socket, generation }) => {
-        this.set({ slug, generation, socket });
-        const current = this.#current.get(slug);
+      const instance = this.#acquire({ slug }).then(({ socket, generation, first, beside = [] }) => {
+        for (const one of [{ slug, socket, generation, first }, ...beside]) this.set(one);
+        const current = this.current(slug);
         if (!current) throw new Problem('not_ready', `${slug} is being replaced; try again in a second.`);
         return current;
       });
@@ -132,24 +156,41 @@ export class Instances {
     return await starting.instance;
   }
 
+  /** What the slug's instances have answered since this was last asked, bytes by generation. */
+  takeBytesOut(slug: string): Record<number, number> {
+    const all = [...(this.#current.get(slug) ?? []), ...[...this.#leaving].filter((one) => one.slug === slug)];
+    return Object.fromEntries(
+      all.map((one) => {
+        const { generation, bytesOut } = one;
+        one.bytesOut = 0;
+        return [generation, bytesOut];
+      }),
+    );
+  }
+
   /** Something of the slug has changed, its code perhaps: what was said of it is void. */
   changed(slug: string): void {
     this.#refused.delete(slug);
   }
 
-  set({ slug, generation, socket }: Parameters<EdgeMethods['setInstance']>[0]): void {
-    const current = this.#current.get(slug);
+  set(instance: ServingInstance): void {
+    const { slug, generation, first } = instance;
+    const serving = this.#current.get(slug) ?? [];
     // Messages about an older one may come late.
-    if (current && current.generation >= generation) return;
+    if (serving.some((one) => one.first > first || one.generation === generation)) return;
     this.#refused.delete(slug);
-    if (current) this.#leave(current);
-    const bulk = current?.bulk ?? new BulkLine(this.#pace);
-    this.#current.set(slug, new Instance(slug, generation, socket, this.#memory, bulk));
+    const bulk = serving[0]?.bulk ?? new BulkLine(this.#pace);
+    const beside = serving.filter((one) => one.first === first);
+    for (const one of serving) if (one.first !== first) this.#leave(one);
+    this.#current.set(slug, [...beside, new Instance(instance, this.#memory, bulk)]);
   }
 
-  /** It does not answer any more; the next request asks control. */
+  /** It does not answer any more; where it was the only one, the next request asks control. */
   lost(instance: Instance): void {
-    if (this.#current.get(instance.slug) === instance) this.#current.delete(instance.slug);
+    const { slug } = instance;
+    const left = this.#current.get(slug)?.filter((one) => one !== instance) ?? [];
+    if (left.length > 0) this.#current.set(slug, left);
+    else this.#current.delete(slug);
     this.#leave(instance);
   }
 
@@ -169,8 +210,8 @@ export class Instances {
   }
 
   #find(slug: string, generation: number): Instance | undefined {
-    const current = this.#current.get(slug);
-    if (current?.generation === generation) return current;
+    const current = this.#current.get(slug)?.find((one) => one.generation === generation);
+    if (current) return current;
     for (const instance of this.#leaving) {
       if (instance.slug === slug && instance.generation === generation) return instance;
     }

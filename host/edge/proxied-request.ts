@@ -94,6 +94,8 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
   #replay: Buffer[] | undefined;
   #retries = 0;
   #entered = false;
+  /** Its answer has not begun. */
+  #waits = false;
   #over = false;
 
   constructor(
@@ -265,6 +267,7 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
 
   head(head: ResponseHead): void {
     this.#goesOn();
+    this.#answerBegan();
     this.#forgetBody();
     this.#head = '';
     this.status = head.status;
@@ -296,7 +299,7 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
     const traffic = this.#traffic;
     if (traffic === undefined) return;
     traffic.bytesOut += bytes;
-    if (this.#instance !== undefined) traffic.instanceBytesOut += bytes;
+    if (this.#instance !== undefined) this.#instance.bytesOut += bytes;
   }
 
   flush(): void {
@@ -310,6 +313,7 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
 
   upgraded(head: ResponseHead, socket: Socket, rest: Buffer): void {
     this.#call = undefined;
+    this.#answerBegan();
     this.status = 101;
     const fields = answerFields(head, this.place, this.requestId, this.#environment.date());
     const caller = this.exchange.upgrade(
@@ -368,7 +372,9 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
     const { head } = this.exchange;
     if (this.#instance) {
       this.#instance.enter();
+      this.#instance.waiting += 1;
       this.#entered = true;
+      this.#waits = true;
       if (head.expectContinue) this.exchange.sendContinue();
     }
     const mode = head.upgrade ? 'upgrade' : fresh ? 'fresh' : 'pooled';
@@ -430,7 +436,13 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
     this.#network = undefined;
   }
 
+  #answerBegan(): void {
+    if (this.#waits && this.#instance) this.#instance.waiting -= 1;
+    this.#waits = false;
+  }
+
   #depart(): void {
+    this.#answerBegan();
     if (!this.#entered) return;
     this.#entered = false;
     this.#instance?.leave();

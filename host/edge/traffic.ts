@@ -9,7 +9,7 @@ export class Traffic {
   of(slug: string): EdgeTraffic {
     let traffic = this.#slugs.get(slug);
     if (!traffic) {
-      traffic = { slug, requests: 0, errors: 0, bytesIn: 0, bytesOut: 0, instanceBytesOut: 0, inFlight: 0 };
+      traffic = { slug, requests: 0, errors: 0, bytesIn: 0, bytesOut: 0, inFlight: 0 };
       this.#slugs.set(slug, traffic);
     }
     return traffic;
@@ -31,7 +31,6 @@ export class Traffic {
       traffic.errors = 0;
       traffic.bytesIn = 0;
       traffic.bytesOut = 0;
-      traffic.instanceBytesOut = 0;
     }
     return report;
   }

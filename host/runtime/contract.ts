@@ -11,10 +11,12 @@ import type { Sandbox } from '../sandbox/confinement.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type {
+  AcquiredInstance,
   EdgeMethods,
   EdgeTraffic,
   EgressMethods,
   InstanceSpec,
+  ServingInstance,
   StorageMethods,
   StorageQuotas,
   TenantId,
@@ -62,6 +64,8 @@ export interface InstanceStatus {
   /** CPU time of all processes of the instance since it started, ms. */
   cpuMs?: number;
   inFlight: number;
+  /** Where there are several. */
+  instances?: number;
   lastExit?: LastExit;
   /** Set while the tenant waits out a crash loop: clock time of the next allowed start, ms. */
   retryAt?: number;
@@ -134,12 +138,12 @@ export interface ScheduledResult {
 
 export interface Runtime {
   /**
-   * The socket on which the slug, or a preview of it, is served now; starts the instance if it is cold. Concurrent
+   * The first instance of the slug, or of a preview of it, and those beside it; starts the instance if it is cold. Concurrent
    * callers share one start.
    * @param key of the instance: the slug, or `instanceKey` of a preview
    * @throws Problem start_failed, crash_loop, cpu_exceeded, memory_exceeded, not_found, overloaded
    */
-  acquire(key: string): Promise<{ socket: string; generation: number }>;
+  acquire(key: string): Promise<AcquiredInstance>;
   /** For calls of other deployments; starts the instance if it is cold. @throws as `acquire` */
   visit(slug: string): Promise<Visit>;
   /** `activate` may come soon: what it needs is made ready, where the slug runs. */
@@ -174,7 +178,7 @@ export interface Runtime {
   /** Every slug that is not cold. */
   list(): { slug: string; tenant: TenantId; status: InstanceStatus }[];
   /** Instances in service, for an edge that starts later than they did. */
-  instances(): { slug: string; generation: number; socket: string }[];
+  instances(): ServingInstance[];
   /** What the edges report about once a second: keeps an instance from being idle. */
   reportTraffic(traffic: EdgeTraffic[]): void;
   /** Call after the storage (or egress) process was started again: opens the sockets of all running instances anew. */

@@ -3,7 +3,7 @@
  * instances without a failed request, and backs off from what keeps failing.
  */
 import type { ProcessUsage } from '../sandbox/process-tree.ts';
-import type { EdgeTraffic, InstanceSpec, TenantId } from '../shared/contracts.ts';
+import type { EdgeTraffic, InstanceSpec, ServingInstance, TenantId } from '../shared/contracts.ts';
 import { Mutex } from '../shared/mutex.ts';
 import { instanceKey } from '../shared/previews.ts';
 import { Activity } from './activity.ts';
@@ -11,6 +11,7 @@ import type { ExitReason, InstanceState, InstanceStatus } from './contract.ts';
 import { EdgeNotices } from './edge-notices.ts';
 import type { InstanceProcess } from './instance-process.ts';
 import { InstanceStarts, type StartOptions } from './instance-starts.ts';
+import { MoreInstances } from './more-instances.ts';
 import { Runs } from './runs.ts';
 import type { SharedServices } from './shared-services.ts';
 import { SlugInstances } from './slug-instances.ts';
@@ -47,8 +48,9 @@ export class DeploymentRunner {
   readonly #notices: EdgeNotices;
   readonly #instances: SlugInstances;
   readonly #starts: InstanceStarts;
+  readonly #more: MoreInstances;
   /** Crons, messages and calls of other deployments. */
-  readonly runs = new Runs(this.#activity, () => this.acquire());
+  readonly runs = new Runs(this.#activity, () => this.#acquireAny());
   #starting: Promise<InstanceProcess> | undefined;
   /** Starts, replacements and closings happen one after the other. */
   readonly #turns = new Mutex();
@@ -89,6 +91,7 @@ export class DeploymentRunner {
     this.#instances = instances;
     this.#objects = objects;
     this.#starts = new InstanceStarts(options, { instances, notices, objects, reports, services });
+    this.#more = new MoreInstances(options, { instances, notices, reports, starts: this.#starts, turns: this.#turns });
   }
 
   /** Nothing runs, and nothing needs to be remembered. */
@@ -102,7 +105,7 @@ export class DeploymentRunner {
   get state(): InstanceState {
     if (this.#instances.alive) return 'warm';
     if (this.#starting) return 'starting';
-    return this.#instances.draining.size > 0 ? 'draining' : 'cold';
+    return this.#instances.none ? 'cold' : 'draining';
   }
 
   /** Somebody waits for its instance or its database. */
@@ -141,6 +144,12 @@ export class DeploymentRunner {
     return this.#starting;
   }
 
+  /** Any of those that serve. @throws Problem */
+  async #acquireAny(): Promise<InstanceProcess> {
+    const first = await this.acquire();
+    return this.#instances.next ?? first;
+  }
+
   /** An update of what runs is being checked. */
   expectUpdate(): void {
     this.#starts.expectUpdate();
@@ -168,16 +177,22 @@ export class DeploymentRunner {
     if (this.state === 'cold' && this.#turns.idle) return;
     await this.#turns.run(async () => {
       const old = this.#instances.alive;
-      if (!old) return;
+      if (!old) {
+        void this.#instances.endAll('replaced', 'A new version took over.', DRAIN_MS);
+        return;
+      }
       const spec = await this.#options.dependencies.resolve(this.slug, this.preview);
       if (spec.revision === old.spec.revision && !this.#isBehindBucket(old)) return;
       if (spec.tenant !== old.spec.tenant) {
-        await this.#instances.end(old, 'replaced', 'The slug belongs to another deployment now.', 0);
+        await this.#instances.endAll('replaced', 'The slug belongs to another deployment now.', 0);
         return;
       }
       const overlap = this.#objects.mayOverlap(spec, old.spec);
+      const replaced = this.#instances.watched;
       await this.#replace(old, spec, overlap, 'The new version is in service.', 'A new version took over.');
-      if (overlap) void this.#instances.end(old, 'replaced', 'A new version took over.', DRAIN_MS);
+      if (!overlap) return;
+      for (const { instance } of replaced)
+        void this.#instances.end(instance, 'replaced', 'A new version took over.', DRAIN_MS);
     });
   }
 
@@ -199,20 +214,23 @@ export class DeploymentRunner {
   async #replace(old: InstanceProcess, spec: InstanceSpec, overlap: boolean, text: string, detail: string) {
     await this.#options.admit();
     const start = (next: InstanceSpec) => this.#start(next);
-    const end = () => this.#instances.end(old, 'replaced', detail, HANDOVER_MS, true);
+    const end = () => this.#instances.endAll('replaced', detail, HANDOVER_MS, true);
+    const before = this.#instances.serving.length;
     const instance = await (overlap ? start(spec) : SlugObjects.handOver(old.spec, spec, { end, start }));
-    await this.#notices.inService(instance);
+    await this.#more.start(instance, before - 1);
+    // With the first, edges let go of all earlier ones.
+    for (const one of this.#instances.serving) await this.#notices.inService(one);
     this.#reports.log({ kind: 'platform', event: 'replaced', text });
   }
 
   /** Does the work while nothing runs: processes are halted, starts and stops wait. */
   standStill<Result>(work: () => Promise<Result>): Promise<Result> {
     return this.#turns.run(async () => {
-      const halted = [this.#instances.current, ...this.#instances.draining].filter((instance) => instance?.halt(true));
+      const halted = this.#instances.all.filter((instance) => instance.halt(true));
       try {
         return await work();
       } finally {
-        for (const instance of halted) instance?.halt(false);
+        for (const instance of halted) instance.halt(false);
       }
     });
   }
@@ -220,34 +238,41 @@ export class DeploymentRunner {
   /** Drains and ends everything; resolves when nothing runs. */
   async stop(reason: ExitReason, detail: string, drainMs = DRAIN_MS): Promise<void> {
     await this.#turns.run(async () => {
-      const { alive } = this.#instances;
-      if (alive) await this.#instances.end(alive, reason, detail, drainMs);
+      await this.#instances.endAll(reason, detail, drainMs);
       await Promise.all([...this.#instances.draining].map((instance) => instance.terminate(reason, detail)));
       await this.#services.leave();
     });
   }
 
   /** @param traffic since the edge's last report */
-  reportTraffic({ requests, inFlight, instanceBytesOut }: EdgeTraffic): void {
+  reportTraffic({ requests, inFlight, instanceBytesOut = {} }: EdgeTraffic): void {
     this.#activity.report(requests, inFlight);
-    this.#instances.watched?.answered(instanceBytesOut);
+    for (const one of this.#instances.watched) one.answered(instanceBytesOut[one.instance.generation] ?? 0);
   }
 
   /** Looks at CPU and memory; ends what is over its limits. Call about once a second, more often while busy. @param now ms of `performance.now()`; @param alone no other tenant does anything */
   sample(now: number, alone: boolean): ProcessUsage {
-    // What they have used by then counts, whatever ends them.
-    for (const instance of this.#instances.draining) instance.usage();
-    const current = this.#instances.watched;
-    if (!current?.alive) {
-      this.#usage = { cpuMs: 0, privateBytes: 0 };
-      return this.#usage;
+    const own = this.#instances.sample(now, alone);
+    const { alive } = this.#instances;
+    if (!alive) {
+      this.#usage = own;
+      return own;
     }
-    const own = current.sample(now, alone);
     // Alarms and deliveries are no requests: an end of the instance would cut them off.
-    if (this.#objects.sample(current.instance, now)) this.#activity.touch();
+    if (this.#objects.sample(alive, now)) this.#activity.touch();
     const bound = this.#services.sample(now);
     this.#usage = { cpuMs: own.cpuMs + bound.cpuMs, privateBytes: own.privateBytes + bound.privateBytes };
     return this.#usage;
+  }
+
+  /** Starts one more instance, or lets one go, where that is due. @param now ms of `performance.now()` */
+  adjustCount(now: number, idleCores: () => number): void {
+    this.#more.adjust(now, this.inFlight, idleCores);
+  }
+
+  /** Memory is needed elsewhere: one instance has to do. */
+  makeDo(): void {
+    this.#more.makeDo();
   }
 
   /** Tells what CPU time has been used since it was last told. */
@@ -262,7 +287,7 @@ export class DeploymentRunner {
   }
 
   status(): InstanceStatus {
-    const { current } = this.#instances;
+    const { current, serving } = this.#instances;
     const { lastExit, pauseMs } = this.#reports.record;
     return {
       state: this.state,
@@ -272,6 +297,7 @@ export class DeploymentRunner {
             generation: current.generation,
             revision: current.spec.revision,
             startedAt: current.startedAt,
+            ...(serving.length > 1 ? { instances: serving.length } : {}),
             memoryBytes: this.#usage.privateBytes,
             cpuMs: this.#usage.cpuMs,
           }
@@ -281,10 +307,11 @@ export class DeploymentRunner {
     };
   }
 
-  /** The address of the instance in service, for an edge that starts later. */
-  address(): { slug: string; generation: number; socket: string } | undefined {
-    const { alive } = this.#instances;
-    return alive && { slug: this.key, generation: alive.generation, socket: alive.socket };
+  /** The addresses of the instances in service, for an edge that starts later. */
+  addresses(): ServingInstance[] {
+    return this.#instances.serving
+      .filter(({ alive }) => alive)
+      .map(({ generation, first, socket }) => ({ slug: this.key, generation, first, socket }));
   }
 
   async #startCold(): Promise<InstanceProcess> {

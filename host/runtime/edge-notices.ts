@@ -34,8 +34,8 @@ export class EdgeNotices {
   }
 
   /** Requests go to this instance from now on. @throws Error when an edge did not take it */
-  async inService({ generation, socket }: InstanceProcess): Promise<void> {
-    await this.#edges.setInstance({ slug: this.#slug, generation, socket });
+  async inService({ generation, first, socket }: InstanceProcess): Promise<void> {
+    await this.#edges.setInstance({ slug: this.#slug, generation, first, socket });
   }
 
   /** Those who wait for its answer get the reason. Resolves when it was told, or took too long; tells a failure once. */

@@ -26,6 +26,8 @@ import { askScheduled, askTail, callQueue, ping, type ScheduledAnswer } from './
 export interface InstanceProcessOptions {
   spec: InstanceSpec;
   generation: number;
+  /** Generation of the one beside which it serves; default: its own. */
+  first?: number | undefined;
   /** The waiting process that is to become the instance; ended with it. */
   prewarmed: PrewarmedSandbox;
   /** Of the cluster of its tenant's objects. */
@@ -71,6 +73,8 @@ const OUT_OF_MEMORY: InstanceExit = {
 export class InstanceProcess {
   readonly spec: InstanceSpec;
   readonly generation: number;
+  /** The same for all that serve together. */
+  readonly first: number;
   /** Where it serves requests. */
   readonly socket: string;
   /** It was started without its objects: the cluster could not be reached. */
@@ -98,6 +102,7 @@ export class InstanceProcess {
     const { process, listenFolder: folder } = options.prewarmed;
     this.spec = options.spec;
     this.generation = options.generation;
+    this.first = options.first ?? options.generation;
     this.away = options.away === true;
     this.socket = path.join(folder, 'http.sock');
     this.startedAt = Date.now();

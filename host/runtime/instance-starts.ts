@@ -52,8 +52,12 @@ export class InstanceStarts {
     this.#slug = slug;
   }
 
-  /** Starts an instance beside whatever runs, and makes it the current one. @throws Problem */
-  async start(spec: InstanceSpec): Promise<InstanceProcess> {
+  /**
+   * Starts an instance beside whatever runs, and takes it into service.
+   * @param first beside which it serves; without it in place of all
+   * @throws Problem
+   */
+  async start(spec: InstanceSpec, first?: InstanceProcess): Promise<InstanceProcess> {
     const { slug, dependencies, members, nextGeneration } = this.#options;
     const { instances, notices, objects, reports } = this.#slug;
     const { log } = dependencies;
@@ -78,6 +82,7 @@ export class InstanceStarts {
       InstanceProcess.start({
         spec,
         generation,
+        first: first?.first,
         prewarmed,
         member,
         away: members !== undefined && !member && objects.isKept(spec),

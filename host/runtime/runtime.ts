@@ -6,6 +6,7 @@ import { ObjectAlarms } from '../bindings/durable-objects/alarms.ts';
 import { objectsFolder, removePassed } from '../bindings/durable-objects/folder.ts';
 import type { QueueAnswer, QueueCall } from '../bindings/queues/call.ts';
 import type { Visit } from '../bindings/services/directory.ts';
+import { IdleCores } from '../sandbox/idle-cores.ts';
 import { endLeftovers } from '../sandbox/leftovers.ts';
 import { availableMemory } from '../sandbox/process-tree.ts';
 import type { EdgeTraffic, TenantId } from '../shared/contracts.ts';
@@ -88,6 +89,7 @@ class Node implements Runtime {
   readonly #seen = new Map<string, { cpuMs: number; busy: boolean }>();
   readonly #alarms: ObjectAlarms;
   readonly #soloTenant = new SoloTenant();
+  readonly #idleCores = new IdleCores();
   readonly #totalBytes: number;
   readonly #timer: NodeJS.Timeout;
   #ticks = 0;
@@ -123,11 +125,13 @@ class Node implements Runtime {
     this.#timer.unref();
   }
 
-  async acquire(key: string): Promise<{ socket: string; generation: number }> {
+  async acquire(key: string): ReturnType<Runtime['acquire']> {
     for (let victim = this.#inTheWayOf(key); victim; victim = this.#inTheWayOf(key))
       await victim.stop('idle', DETAILS.idle, PREVIEW_DRAIN_MS);
-    const { socket, generation } = await this.#runner(key).acquire();
-    return { socket, generation };
+    const runner = this.#runner(key);
+    const { socket, generation, first } = await runner.acquire();
+    const beside = runner.addresses().filter((one) => one.first === first && one.generation !== generation);
+    return { socket, generation, first, ...(beside.length > 0 ? { beside } : {}) };
   }
 
   async visit(slug: string): Promise<Visit> {
@@ -183,7 +187,7 @@ class Node implements Runtime {
   }
 
   instances(): ReturnType<Runtime['instances']> {
-    return [...this.#runners.values()].flatMap((runner) => runner.address() ?? []);
+    return [...this.#runners.values()].flatMap((runner) => runner.addresses());
   }
 
   reportTraffic(traffic: EdgeTraffic[]): void {
@@ -319,6 +323,7 @@ class Node implements Runtime {
       if (tick % COUNT_TICKS === 0) runner.countCpu();
       if (!everyone && !seen?.busy) continue;
       const { cpuMs } = runner.sample(now, this.#soloTenant.isAlone(slug, now));
+      runner.adjustCount(now, () => this.#idleCores.read(now));
       if (seen && cpuMs > seen.cpuMs) this.#soloTenant.seen(slug, now);
       this.#seen.set(key, { cpuMs, busy: cpuMs - (seen?.cpuMs ?? cpuMs) >= BUSY_CPU_MS });
     }
@@ -342,6 +347,8 @@ class Node implements Runtime {
       performance.now(),
       wantedBytes + extra,
     );
+    if (this.#used() + wantedBytes + extra > this.#totalBytes)
+      for (const runner of this.#runners.values()) runner.makeDo();
     for (const { slug: key, reason } of evictions) {
       const runner = this.#runners.get(key);
       void runner?.stop(reason, DETAILS[reason]).catch(this.#notStopped(runner));

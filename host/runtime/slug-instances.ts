@@ -1,8 +1,11 @@
-/** The instances of one slug: the one in service, and old ones with requests in flight; and how each of them ends. */
+/** The instances of one slug: those in service, and old ones with requests in flight; and how each of them ends. */
 import { setTimeout as delay } from 'node:timers/promises';
+import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
 import type { ExitReason, RuntimeDependencies } from './contract.ts';
 import { type EdgeNotices, isFailure } from './edge-notices.ts';
+import { InService } from './in-service.ts';
+import type { CountLimits } from './instance-count.ts';
 import type { InstanceExit, InstanceProcess } from './instance-process.ts';
 import type { SlugReports } from './slug-reports.ts';
 import { type LimitReason, WatchedInstance } from './watched-instance.ts';
@@ -16,30 +19,42 @@ export interface SlugInstancesOptions {
   onEnded(instance: InstanceProcess, reason: ExitReason): void;
 }
 
+/** What began in an instance that is not needed any more may go on: the longest that a timer can wait, ms. */
+const AS_LONG_AS_IT_TAKES = 2 ** 31 - 1;
 /** Ends that nobody waits for. */
 const PATIENT: ReadonlySet<ExitReason> = new Set(['replaced', 'idle', 'swollen', 'memory_pressure']);
 
 export class SlugInstances {
   readonly #options: SlugInstancesOptions;
-  #current: WatchedInstance | undefined;
+  readonly #inService = new InService();
   readonly #draining = new Set<InstanceProcess>();
 
   constructor(options: SlugInstancesOptions) {
     this.#options = options;
   }
 
-  get watched(): WatchedInstance | undefined {
-    return this.#current;
+  /** Those in service, the oldest first, and those that were let go. */
+  get watched(): WatchedInstance[] {
+    return this.#inService.watched;
   }
 
-  /** The one in service; it may have ended a moment ago. */
+  get serving(): InstanceProcess[] {
+    return this.#inService.instances;
+  }
+
+  /** The first in service; it may have ended a moment ago. */
   get current(): InstanceProcess | undefined {
-    return this.#current?.instance;
+    return this.#inService.first?.instance;
   }
 
-  /** The one in service, while it runs. */
+  /** Any of those in service: one after the other. */
+  get next(): InstanceProcess | undefined {
+    return this.#inService.next();
+  }
+
+  /** The first in service that runs. */
   get alive(): InstanceProcess | undefined {
-    return this.current?.alive ? this.current : undefined;
+    return this.serving.find(({ alive }) => alive);
   }
 
   get draining(): ReadonlySet<InstanceProcess> {
@@ -47,21 +62,27 @@ export class SlugInstances {
   }
 
   get none(): boolean {
-    return !this.#current && this.#draining.size === 0;
+    return this.watched.length === 0 && this.#draining.size === 0;
   }
 
-  /** This one is in service from now on. */
+  /** Whether there should be more or fewer of them; see `InService.change`. */
+  change(...asked: [at: number, inFlight: number, idleCores: number, limits: CountLimits]) {
+    return this.#inService.change(...asked);
+  }
+
+  /** This one is in service from now on, beside those of the same revision. */
   adopt(instance: InstanceProcess): void {
     const { config } = this.#options.dependencies;
     const { reports } = this.#options;
     const { memoryBytes, cpuStallMs } = { ...config, ...limitsOf('runtime', instance.spec.limits) };
-    this.#current = new WatchedInstance(instance, {
+    const watched = new WatchedInstance(instance, {
       memoryBytes,
       cpuStallMs,
       // Most that are over their limits soon are so again, in less time than it takes to tell that they are hungry.
       yielding: reports.record.exceededLately,
       onExceeded: (reason, detail) => this.kill(instance, reason, detail),
     });
+    this.#inService.add(watched);
     reports.log({ kind: 'platform', event: 'started', text: `revision ${instance.spec.revision}` });
     void instance.ended.then((exit) => this.#ended(instance, exit));
   }
@@ -93,9 +114,41 @@ export class SlugInstances {
     else await instance.terminate(reason, detail);
   }
 
+  /** All that are in service, at once. */
+  async endAll(reason: ExitReason, detail: string, drainMs: number, atOnce = false): Promise<void> {
+    await Promise.all(this.watched.map(({ instance }) => this.end(instance, reason, detail, drainMs, atOnce)));
+  }
+
+  /** Ends the youngest of several when nothing is under way in it, however long that takes; it is watched until then. */
+  async letGo(): Promise<void> {
+    const instance = this.#inService.letGo();
+    if (!instance) return;
+    instance.leave();
+    const { notices } = this.#options;
+    await Promise.all([notices.retired(instance, AS_LONG_AS_IT_TAKES), instance.runsEnded()]);
+    if (instance.alive && !instance.ending) await this.end(instance, 'idle', 'Fewer instances are enough.', 0);
+  }
+
+  /** Looks at CPU and memory; ends what is over its limits. @param now ms of `performance.now()` */
+  sample(now: number, alone: boolean): ProcessUsage {
+    // What they have used by then counts, whatever ends them.
+    for (const instance of this.#draining) instance.usage();
+    const total = { cpuMs: 0, privateBytes: 0 };
+    for (const one of this.watched.filter(({ alive }) => alive)) {
+      const { cpuMs, privateBytes } = one.sample(now, alone);
+      total.cpuMs += cpuMs;
+      total.privateBytes += privateBytes;
+    }
+    return total;
+  }
+
   /** Tells what CPU time has been used since it was last told. */
   countCpu(): void {
-    for (const instance of [...(this.current ? [this.current] : []), ...this.#draining]) this.#countCpu(instance);
+    for (const instance of this.all) this.#countCpu(instance);
+  }
+
+  get all(): InstanceProcess[] {
+    return [...this.watched.map(({ instance }) => instance), ...this.#draining];
   }
 
   #countCpu(instance: InstanceProcess): void {
@@ -104,20 +157,19 @@ export class SlugInstances {
 
   /** Whoever asks from now on gets a new one. */
   #drain(instance: InstanceProcess): void {
-    if (this.current === instance) this.#current = undefined;
+    this.#inService.remove(instance);
     this.#draining.add(instance);
   }
 
   /** The process is gone, for whatever reason. */
   #ended(instance: InstanceProcess, { reason, detail }: InstanceExit): void {
     const { slug, dependencies, notices, reports, onEnded } = this.#options;
-    const wasCurrent = this.current === instance;
-    if (wasCurrent) this.#current = undefined;
+    const wasInService = this.#inService.remove(instance);
     this.#draining.delete(instance);
     if (isFailure(reason)) {
       void notices.failed(instance, reason, detail);
       reports.failed(reason, detail, instance.ageMs);
-    } else if (wasCurrent || reason !== 'replaced') reports.stopped(reason, detail);
+    } else if (wasInService || reason !== 'replaced') reports.stopped(reason, detail);
     this.#countCpu(instance);
     const { cpuMs } = instance.usage();
     dependencies.log.debug({ slug, reason, detail, cpuMs }, 'instance ended');

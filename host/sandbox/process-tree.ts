@@ -38,6 +38,19 @@ export function workOf(pid: number): string | undefined {
   }
 }
 
+/**
+ * How long the process' first thread has run, and has waited for a core, ms (proc_pid_schedstat).
+ * @returns undefined when the process is gone, or the kernel has no CONFIG_SCHED_INFO
+ */
+export function scheduleOf(pid: number): { ranMs: number; waitedMs: number } | undefined {
+  try {
+    const [ran = 0, waited = 0] = readFileSync(`/proc/${pid}/schedstat`, 'latin1').split(' ').map(Number);
+    return { ranMs: ran / 1e6, waitedMs: waited / 1e6 };
+  } catch {
+    return undefined;
+  }
+}
+
 /** Direct children, oldest first. */
 export function childrenOf(pid: number): number[] {
   try {

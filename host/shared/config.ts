@@ -148,6 +148,15 @@ export const configSchema = z.strictObject({
     heapMb: z.number().int().positive().describe('JS heap of an instance, MB'),
     memoryBytes: bytes.describe('private memory of an instance, bytes'),
     totalMemoryBytes: z.number().int().min(0).describe('memory for all instances, bytes; 0: 70 % of the machine'),
+    instances: z
+      .number()
+      .int()
+      .min(0)
+      .max(64)
+      .describe(
+        'instances of a slug that needs more than one core; 0: as many as the machine has cores, where these are more than two, otherwise 1',
+      ),
+    idleCores: z.number().min(0).describe('cores that have to be idle before a slug gets one more instance'),
     requestIdleMs: ms.describe('longest wait for a byte of an answer'),
     maxBodyBytes: bytes.describe('largest request body'),
     maxCodeBytes: bytes.describe('largest code after bundling'),

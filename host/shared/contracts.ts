@@ -145,7 +145,7 @@ export interface EdgeMethods {
   putRoute(route: Route): void;
   removeRoute(slug: { slug: string }): void;
   /** From now on requests for the slug go to this socket. */
-  setInstance(instance: { slug: string; generation: number; socket: string }): void;
+  setInstance(instance: ServingInstance): void;
   /** No new request goes to that instance; answers once none is in flight or the time is over. */
   retire(instance: { slug: string; generation: number; timeoutMs: number }): { inFlight: number };
   /** The instance died: requests in flight on it are answered with this problem (503) where no byte went out yet. */
@@ -166,6 +166,20 @@ export interface EdgeMethods {
   drain(options: { timeoutMs: number }): void;
 }
 
+/** Where a slug, or a preview of it, is served. */
+export interface ServingInstance {
+  slug: string;
+  generation: number;
+  /** Generation of the one beside which it serves the same code; its own where it replaces all earlier ones. */
+  first: number;
+  socket: string;
+}
+
+export interface AcquiredInstance extends Omit<ServingInstance, 'slug'> {
+  /** Others that serve the same code: an edge that was started anew has not heard of them. */
+  beside?: ServingInstance[];
+}
+
 export interface EdgeTraffic {
   /** Or the key of a preview's instance (shared/previews.ts), here and in all that names an instance. */
   slug: string;
@@ -174,8 +188,8 @@ export interface EdgeTraffic {
   errors: number;
   bytesIn: number;
   bytesOut: number;
-  /** Of `bytesOut`, what the slug's instance made: not what the host answered in its place. */
-  instanceBytesOut: number;
+  /** Of `bytesOut`, what the slug's instances made, by their generation: not what the host answered in their place. */
+  instanceBytesOut?: Record<number, number>;
   inFlight: number;
 }
 
@@ -195,7 +209,7 @@ export interface SeenRequest {
 export interface ControlForEdge {
   [name: string]: (argument: never) => unknown;
   /** Starts the instance if it is cold. Rejects with start_failed, crash_loop, cpu_exceeded, ... */
-  acquire(slug: { slug: string }): { socket: string; generation: number };
+  acquire(slug: { slug: string }): AcquiredInstance;
   /** About once a second, for slugs with traffic since the last report or with requests in flight. */
   traffic(traffic: EdgeTraffic[]): void;
   /** Those of watched slugs since the last report; where there were very many, some are missing. */

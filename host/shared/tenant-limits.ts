@@ -10,6 +10,7 @@ const NAMES = {
     'memoryBytes',
     'heapMb',
     'cpuStallMs',
+    'instances',
     'maxBodyBytes',
     'subrequests',
     'egressBytesPerHour',

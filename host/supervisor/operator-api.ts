@@ -182,7 +182,7 @@ function describeHost(options: OperatorApiOptions): DescribeHost {
           return { ...one, memoryBytes: used?.privateBytes ?? 0, cpuMs: used?.cpuMs ?? 0 };
         }),
         instances: {
-          running: running.length,
+          running: running.reduce((sum, { status }) => sum + (status.instances ?? 1), 0),
           memoryBytes: running.reduce((sum, { status }) => sum + (status.memoryBytes ?? 0), 0),
         },
       };

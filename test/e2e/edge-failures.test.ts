@@ -175,7 +175,7 @@ describe('an instance that is replaced', () => {
     const streaming = await fetch(`${harness.origin}/${slug}/stream`);
     const reader = streaming.body!.getReader();
     await reader.read();
-    await harness.edge.call('setInstance', { slug, generation: 2, socket: second.socket });
+    await harness.edge.call('setInstance', { slug, generation: 2, first: 2, socket: second.socket });
     expect(await (await fetch(`${harness.origin}/${slug}/x`)).text()).toBe('b');
     expect(await harness.edge.call('retire', { slug, generation: 1, timeoutMs: 50 })).toEqual({ inFlight: 1 });
     expect((await reader.read()).done).toBe(false);
@@ -198,7 +198,12 @@ describe('an instance that is replaced', () => {
       }
     });
     for (let generation = 2; generation <= 20; generation += 1) {
-      await harness.edge.call('setInstance', { slug, generation, socket: instances[generation % 2]!.socket });
+      await harness.edge.call('setInstance', {
+        slug,
+        generation,
+        first: generation,
+        socket: instances[generation % 2]!.socket,
+      });
       const old = { slug, generation: generation - 1, timeoutMs: 5_000 };
       expect(await harness.edge.call('retire', old)).toEqual({ inFlight: 0 });
     }

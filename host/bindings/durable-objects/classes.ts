@@ -54,6 +54,14 @@ export function objectsOf(set: BindingSet, isClustered = false): Objects | undef
   return classes.length + deleted.length + queues.length + workflows.length + databases > 0 ? found : undefined;
 }
 
+/**
+ * Whether several instances can serve the deployment at a time: none of them has what all have to agree on. Besides
+ * objects that is what limits of rates have counted, for which Cloudflare promises one count for each place.
+ */
+export function isSpreadable(set: BindingSet, isClustered = false): boolean {
+  return objectsOf(set, isClustered) === undefined && settingsOf(set, 'ratelimit').length === 0;
+}
+
 /** Names of the classes that the code has to export. */
 export function exportedClasses(set: BindingSet): string[] {
   const { classes = [], workflows = [] } = objectsOf(set) ?? {};

@@ -276,7 +276,8 @@ const history = service({
       instances() {
         const running = runtime.list().filter(({ status }) => status.state !== 'cold');
         const memoryBytes = running.reduce((sum, { status }) => sum + (status.memoryBytes ?? 0), 0);
-        return { running: running.length, memoryBytes };
+        const instances = running.reduce((sum, { status }) => sum + (status.instances ?? 1), 0);
+        return { running: instances, memoryBytes };
       },
       deployments: async () => (await stores.deployments.countByState()).active ?? 0,
     });

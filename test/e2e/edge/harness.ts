@@ -109,9 +109,10 @@ export async function startHarness(init: Partial<EdgeInit> = {}): Promise<Harnes
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
   });
   harness.edge = new Channel<EdgeMethods>(harness.process, {
-    acquire: ({ slug }: { slug: string }) => {
+    acquire: async ({ slug }: { slug: string }) => {
       harness.acquired.push(slug);
-      return harness.onAcquire(slug);
+      const acquired = await harness.onAcquire(slug);
+      return { ...acquired, first: acquired.generation };
     },
     traffic: (traffic: EdgeTraffic[]) => {
       harness.traffic.push(...traffic);
