@@ -35,6 +35,12 @@ const shared = {
   expect: { poll: { timeout: 30_000 } },
 };
 
+/** Quick alone; a server of PostgreSQL takes its time to start where other work keeps the machine busy. */
+const patient = {
+  testTimeout: 60_000,
+  hookTimeout: 60_000,
+};
+
 /** What needs several nodes, and so PostgreSQL. */
 const NODES =
   'test/{registry/{nodes,nodes-at-work,postgres,servers},bindings/objects-bucket/*,certificates/nodes}.test.ts';
@@ -63,7 +69,7 @@ export default defineConfig({
           name: 'unit',
           include: ['test/**/*.test.ts'],
           exclude: ['test/e2e/**', 'test/s3/**', NODES],
-          testTimeout: 60_000,
+          ...patient,
         },
       },
       {
@@ -73,7 +79,7 @@ export default defineConfig({
           name: 'postgres',
           include: ON_POSTGRES,
           globalSetup: 'test/registry/support/postgres-project.ts',
-          testTimeout: 60_000,
+          ...patient,
         },
       },
       {

@@ -289,7 +289,7 @@ export async function balance(network: Network, token: 'tempo' | 'usdc', address
   });
 }
 
-export async function until<T>(what: () => Promise<T | undefined | false>, timeoutMs = 10_000): Promise<T> {
+export async function until<T>(what: () => Promise<T | undefined | false>, timeoutMs = 30_000): Promise<T> {
   const end = Date.now() + timeoutMs;
   for (;;) {
     const value = await what();
