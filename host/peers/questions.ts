@@ -10,7 +10,7 @@ import type { Others, Pieces } from '../shared/others.ts';
 /** Longest wait for a whole answer, ms. */
 const WHOLE_MS = 2_000;
 const MOST_BYTES = 16 * 1_048_576;
-/** Ends an answer that is whole: a connection ends, too, where its node is killed. */
+/** Last byte of a complete answer. The end of the connection proves nothing: a killed node ends it, too. */
 const WHOLE = Buffer.of(0);
 
 const questionShape = z.strictObject({ question: z.string(), asked: z.unknown() });

@@ -31,7 +31,7 @@ const EASY = 0.6;
 /** How many looks are taken together. */
 const BUSY_LOOKS = 3;
 const EASY_LOOKS = 10;
-/** Who gets less than this share of what it wants has no core of its own: others need the machine. */
+/** An instance that gets less than this share of the time that it wants does not have a core to itself: others use the machine. */
 const SERVED = 0.7;
 
 interface Look {

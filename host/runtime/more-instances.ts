@@ -41,11 +41,11 @@ export class MoreInstances {
     const limits = { most, idleCores: this.#options.dependencies.config.idleCores };
     const change = instances.change(now, inFlight, idleCores(), limits);
     if (change === 'fewer') void instances.letGo();
-    // Who was over a limit would soon be so in more than one instance.
+    // An instance that passed a limit is not doubled: the second would pass it, too.
     if (change === 'more' && reports.record.pauseMs === 0 && !reports.record.exceededLately) void this.#startOne(first);
   }
 
-  /** One has to do. */
+  /** Back to one instance. */
   makeDo(): void {
     const { instances, turns } = this.#slug;
     while (turns.idle && instances.serving.length > 1) void instances.letGo();

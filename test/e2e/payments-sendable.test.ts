@@ -5,8 +5,8 @@ import { getTransactionCount } from 'viem/actions';
 import { Account, Actions } from 'viem/tempo';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
-import { balance, mppOf, type Rig, startNetwork, startRig, until } from './support/payments-rig.ts';
-import { behind, type Fields, payWith } from './support/signed-anew.ts';
+import { balance, behind, mppOf, type Rig, startNetwork, startRig, until } from './support/payments-rig.ts';
+import { type Fields, payWith } from './support/signed-anew.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
@@ -88,9 +88,9 @@ test('where the network takes a fee, it is offered and there', async () => {
   const BASE_FEE = 20_000_000_000n;
   const OTHER: Hex = '0x20c0000000000000000000000000000000009999';
   const { chain, currency, getClient } = mppOf(network);
-  const dear = behind(network, async (ask, method) => {
-    const answer = await ask();
-    if (method !== 'eth_getBlockByNumber') return answer;
+  const dear = behind(network, async (ask, args) => {
+    const answer = await ask(args);
+    if (args.method !== 'eth_getBlockByNumber') return answer;
     return { ...(answer as object), baseFeePerGas: `0x${BASE_FEE.toString(16)}` };
   });
   await rig.close();

@@ -7,8 +7,8 @@ import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { Account, Actions } from 'viem/tempo';
 import { afterAll, expect, test } from 'vitest';
-import { balance, mppOf, startNetwork, startRig } from './support/payments-rig.ts';
-import { behind, payWith, type Signer } from './support/signed-anew.ts';
+import { balance, behind, mppOf, startNetwork, startRig } from './support/payments-rig.ts';
+import { payWith, type Signer } from './support/signed-anew.ts';
 
 const { network, stop } = await startNetwork();
 afterAll(() => stop());
@@ -19,11 +19,11 @@ const PLAIN = 1_000_000n;
 type Simulated = { gas?: Hex; keyType?: string; keyData?: Hex; keyId?: Hex };
 
 const counting = () =>
-  behind(network, async (ask, method, [call]) => {
-    const { gas, ...signer } = (call ?? {}) as Simulated;
-    if (method === 'eth_call' && gas && BigInt(gas) < PLAIN + signatureGas(signer))
+  behind(network, async (ask, args) => {
+    const { gas, ...signer } = (args.params?.[0] ?? {}) as Simulated;
+    if (args.method === 'eth_call' && gas && BigInt(gas) < PLAIN + signatureGas(signer))
       throw new Error('insufficient gas for intrinsic cost');
-    return ask();
+    return ask(args);
   });
 
 /** As Tempo's transaction specification says. */

@@ -13,7 +13,10 @@ import type { Network } from '../../host/payments/network/index.ts';
 import { parsePaidRoutes } from '../../host/payments/paid-routes.ts';
 import { micro } from '../../host/shared/money.ts';
 import {
+  type Args,
+  type Ask,
   balance,
+  behind,
   mppClient,
   mppOf,
   type Rig,
@@ -26,9 +29,8 @@ import {
 let network: Network;
 let stop: () => Promise<void>;
 let rig: Rig | undefined;
-type Ask = (args: { method: string; params?: unknown[] }, options?: unknown) => Promise<unknown>;
 /** Stands before the node. */
-let node: ((ask: Ask, args: { method: string; params?: unknown[] }) => Promise<unknown>) | undefined;
+let node: ((ask: Ask, args: Args) => Promise<unknown>) | undefined;
 
 beforeAll(async () => {
   ({ network, stop } = await startNetwork());
@@ -41,21 +43,7 @@ afterEach(async () => {
   rig = undefined;
 });
 
-function wrapped(): Network {
-  const mpp = mppOf(network);
-  return {
-    ...network,
-    mpp: {
-      ...mpp,
-      getClient: (account) => {
-        const client = mpp.getClient(account);
-        const ask = client.request.bind(client) as unknown as Ask;
-        const request: Ask = (args, options) => (node ? node((a) => ask(a, options), args) : ask(args, options));
-        return Object.assign({ ...client }, { request }) as never;
-      },
-    },
-  };
-}
+const wrapped = () => behind(network, (ask, args) => (node ? node(ask, args) : ask(args)));
 const stateOf = async () => (await rows('select state from payments'))[0]?.state;
 const later = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const key = (index: number) => network.wallets?.[index]?.privateKey ?? '0x';

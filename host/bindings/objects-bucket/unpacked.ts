@@ -18,7 +18,7 @@ export class Unpacked {
   /** @param most bytes in all */
   constructor(packed: Packed, most: number) {
     const unpack = createGunzip({ chunkSize: PIECE });
-    // Whoever takes learns of an error, and of an end that comes too early.
+    // The caller of `take` gets the error, also where the stream ends too early.
     pipeline(Buffer.isBuffer(packed) ? Readable.from([packed]) : packed, unpack, () => undefined);
     this.#pieces = unpack[Symbol.asyncIterator]();
     this.#most = most;

@@ -76,7 +76,7 @@ export interface SolanaNetwork {
   token: string;
   /** Wallet that receives for routes that pay the operator. */
   recipient: string;
-  /** Whose routes those are: the operator's addresses on other networks, lower case. */
+  /** Addresses of the operator on other networks, in lower case: routes that pay them are the operator's. */
   operators: readonly string[];
   /** Address that pays the fees. */
   feePayer: string;

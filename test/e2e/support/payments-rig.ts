@@ -298,3 +298,23 @@ export async function until<T>(what: () => Promise<T | undefined | false>, timeo
     await new Promise((resolve) => setTimeout(resolve, 25));
   }
 }
+
+export type Args = { method: string; params?: unknown[] };
+export type Ask = (args: Args, options?: unknown) => Promise<unknown>;
+
+/** The network with something between the host and its node. */
+export function behind(network: Network, between: (ask: Ask, args: Args) => Promise<unknown>): Network {
+  const mpp = mppOf(network);
+  return {
+    ...network,
+    mpp: {
+      ...mpp,
+      getClient: (account) => {
+        const client = mpp.getClient(account);
+        const ask = client.request.bind(client) as unknown as Ask;
+        const request: Ask = (args, options) => between((changed) => ask(changed, options), args);
+        return Object.assign({ ...client }, { request }) as never;
+      },
+    },
+  };
+}

@@ -32,25 +32,3 @@ export async function payWith(network: Network, url: string, account: Signer, fi
   });
   return paying(url);
 }
-
-type Ask = (args: { method: string; params?: unknown[] }, options?: unknown) => Promise<unknown>;
-
-/** The network with something between the host and its node. */
-export function behind(
-  network: Network,
-  between: (ask: () => Promise<unknown>, method: string, params: unknown[]) => Promise<unknown>,
-): Network {
-  const mpp = mppOf(network);
-  return {
-    ...network,
-    mpp: {
-      ...mpp,
-      getClient: (account) => {
-        const client = mpp.getClient(account);
-        const ask = client.request.bind(client) as unknown as Ask;
-        const request: Ask = (args, options) => between(() => ask(args, options), args.method, args.params ?? []);
-        return Object.assign({ ...client }, { request }) as never;
-      },
-    },
-  };
-}

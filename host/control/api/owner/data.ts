@@ -99,7 +99,7 @@ async function handle(deps: ControlDeps, call: Call, scope: string, ofValue: boo
   const late = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   if (key === 'analytics' && deps.config.cluster.database !== '') {
-    // Of several nodes it runs within workerd, which ends no query. The start of an instance is no part of its time.
+    // On several nodes the query runs within workerd, which has no time limit for it. The limit begins once the instance runs.
     await deps.runtime.acquire(slug);
     timer = setTimeout(() => late.abort(), QUERY_TIMEOUT_MS);
   }

@@ -54,7 +54,7 @@ export async function assertSendable(client: Client, transaction: SignedTransact
   if (validBefore === undefined || validBefore * 1000 > latest)
     throw refused('It must end with the challenge (validBefore), at the latest');
   if (validAfter * 1000 > Date.now() + CLOCK_MS) throw refused('It must be valid from now on (validAfter)');
-  // Who signs for the fee may sign wrongly, or have nothing.
+  // A sponsor's signature may be wrong, and its wallet may be empty.
   if (feePayerSignature !== undefined) throw refused('The wallet that pays must pay the network fee, too');
   if (gas > MOST_GAS) throw refused(`The network takes at most ${MOST_GAS} gas`);
   if (nonceKey === EXPIRING || from === undefined) return;
@@ -65,8 +65,8 @@ export async function assertSendable(client: Client, transaction: SignedTransact
 }
 
 /**
- * The simulation is of a transaction that a wallet's secp256k1 key signs: other signatures need more gas, and without it
- * nobody can send them. Nodes that do not know of signers take this for the simulation that was done already.
+ * mppx simulates a transaction as if a secp256k1 key had signed it. Other signatures need more gas, and the network takes
+ * no transaction that has less. A node that does not know of signers repeats mppx's simulation.
  * @param keyId the access key that signed, if one did
  * @throws Problem `payment_invalid`
  */

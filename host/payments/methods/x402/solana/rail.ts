@@ -85,7 +85,7 @@ export function solanaRail(network: SolanaNetwork, gas: Gas): Rail {
     offer(terms): X402Offer | undefined {
       const custody = custodyOf({ takesParts: false, outlastsSlowWork: false }, terms);
       const recipient = recipientOf(terms);
-      // Whoever deploys owns, and proves it with a key of EVM; and nothing is sent from Solana.
+      // An owner proves itself with an EVM key, so deploys are not paid on Solana. The host sends no money there.
       if (terms.kind !== 'route' || custody !== 'direct' || recipient === undefined || !isAddress(recipient))
         return undefined;
       if (!gas.mayOffer(terms, network.network)) return undefined;
