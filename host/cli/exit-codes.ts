@@ -1,6 +1,6 @@
 /**
  * How the command ends: one number per kind of outcome, stable, so that scripts and agents can act on it.
- * Shown by `turnpike --help` and in the README.
+ * Shown by `turnpike --help`.
  */
 export const EXIT = {
   ok: [0, 'done'],

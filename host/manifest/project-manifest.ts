@@ -94,7 +94,7 @@ export const manifestSchema = z.strictObject({
           .string()
           .optional()
           .describe(
-            'path of a page of yours that browsers get with the 402 on an origin of your own, such as /pay-me.html; the README says what is in it',
+            'path of a page of yours that browsers get with the 402 on an origin of your own, such as /pay-me.html; HTML of up to 64 KiB with <turnpike-payment></turnpike-payment> in it, once',
           ),
         solana: z
           .string()

@@ -1,4 +1,4 @@
-/** The layout of the data folder; README's "what is where" is this. */
+/** The layout of the data folder; "What is where" in config/GO-LIVE.md is this. */
 import { createHash } from 'node:crypto';
 import { accessSync, constants, lstatSync, mkdirSync, mkdtempSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';

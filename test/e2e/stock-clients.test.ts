@@ -1,4 +1,4 @@
-/** What the README and the host's pages print for stock clients, run word by word in a folder of its own. */
+/** What the README, SELLING.md and the host’s pages print for stock clients, run word by word in a folder of its own. */
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -149,7 +149,7 @@ async function payerOnSolana(): Promise<number[]> {
   return [...key];
 }
 
-test('README: which client pays for what', { timeout: 300_000 }, async () => {
+test('SELLING.md: which client pays for what', { timeout: 300_000 }, async () => {
   await deploy(mppFetch(host.network, 3), host.url, {
     slug: 'market',
     code: `export default { async fetch(request, env) {
@@ -166,7 +166,7 @@ test('README: which client pays for what', { timeout: 300_000 }, async () => {
   });
   const rules = `${host.url}/pay/deals/v1/rules`;
   await until(async () => (await fetch(rules)).status === 402 || undefined, 60_000, host.output);
-  const said = /\n\| Sold here \|([\s\S]*?)\n\n/.exec(await readFile('README.md', 'utf8'))?.[0] ?? '';
+  const said = /\n\| Sold here \|([\s\S]*?)\n\n/.exec(await readFile('host/payments/SELLING.md', 'utf8'))?.[0] ?? '';
   const [head = [], , ...rows] = said
     .trim()
     .split('\n')
