@@ -32,7 +32,7 @@ const shared = {
   isolate: false,
   maxWorkers: 2,
   // The usual second is too short where other work keeps the machine busy.
-  expect: { poll: { timeout: 30_000 } },
+  expect: { poll: { timeout: 120_000 } },
 };
 
 /** Quick alone; a server of PostgreSQL takes its time to start where other work keeps the machine busy. */

@@ -148,7 +148,7 @@ beforeAll(async () => {
   stranger = mppFetch(host.network, 1);
   const analytics = { VISITS: { dataset: 'visits' }, OTHER: {} };
   await deploy(owner, host.url, { slug: 'recorder', code: RECORDER, bindings: { analytics } });
-}, 120_000);
+});
 afterAll(async () => {
   await host?.stop();
   models.closeAllConnections();
@@ -182,7 +182,7 @@ function killSql(): number {
 }
 
 /** What was recorded is there a moment later. */
-const found = (sql: string) => expect.poll(() => rows(sql), { timeout: 10_000 });
+const found = (sql: string) => expect.poll(() => rows(sql));
 
 describe('Analytics Engine', () => {
   it('data points are found by SQL, by dataset', async () => {
@@ -252,7 +252,7 @@ describe('Analytics Engine', () => {
       do {
         expect(await call(`recorder/mortal?i=${sent++}`)).toBe('undefined');
       } while (sent < from + 30);
-      await expect.poll(() => killSql(), { timeout: 10_000 }).toBeGreaterThan(0);
+      await expect.poll(() => killSql()).toBeGreaterThan(0);
     }
     await found("SELECT count() AS n, count(DISTINCT index1) AS points FROM visits WHERE blob1 = '/mortal'").toEqual([
       { n: sent, points: sent },
@@ -311,7 +311,7 @@ describe('Tail Workers', () => {
       headers: { authorization: 'Bearer secret-token', 'x-plain': 'plain' },
     });
     await fetch(`${host.url}/producer/throws`);
-    await expect.poll(async () => (await tailed()).length, { timeout: 20_000 }).toBe(2);
+    await expect.poll(async () => (await tailed()).length).toBe(2);
     const [first, second] = await tailed();
     expect(first).toMatchObject({
       scriptName: 'producer',
@@ -341,9 +341,9 @@ describe('Tail Workers', () => {
     );
     expect(back.status).toBe(200);
     await fetch(`${host.url}/producer/tail-throws`);
-    await expect.poll(async () => JSON.stringify(await tailed()), { timeout: 20_000 }).toMatch(/tail-throws/);
+    await expect.poll(async () => JSON.stringify(await tailed())).toMatch(/tail-throws/);
     const log = async () => (await owner(`${host.url}/_admin/logger/logs`)).text();
-    await expect.poll(log, { timeout: 20_000 }).toMatch(/not today/);
+    await expect.poll(log).toMatch(/not today/);
     const seen = (await call('logger2/')) as { event: { rpcMethod?: string } }[];
     expect(seen.filter(({ event }) => event?.rpcMethod === 'tail')).toEqual([]);
   });
@@ -354,7 +354,7 @@ describe('Tail Workers', () => {
     await owner(`${host.url}/_admin/logger`, { method: 'DELETE' });
     expect((await fetch(`${host.url}/producer/alone`)).status).toBe(201);
     const log = async () => (await owner(`${host.url}/_admin/producer/logs`)).text();
-    await expect.poll(log, { timeout: 20_000 }).toMatch(/tail-lost.*did not reach logger/);
+    await expect.poll(log).toMatch(/tail-lost.*did not reach logger/);
   });
 });
 
@@ -430,7 +430,7 @@ it('what this host does not have is refused by name in a deploy body', async () 
   }
 });
 
-it('data points are in backups', { timeout: 60_000 }, async () => {
+it('data points are in backups', async () => {
   const sql = 'SELECT count() AS n FROM visits';
   const before = Number((await rows(sql))[0]?.n);
   expect(before).toBeGreaterThan(0);
@@ -451,9 +451,7 @@ it('data points are in backups', { timeout: 60_000 }, async () => {
   }
 });
 
-it('data points survive kill -9 of the host a second after they were recorded, and a restart without models refuses AI', {
-  timeout: 60_000,
-}, async () => {
+it('data points survive kill -9 of the host a second after they were recorded, and a restart without models refuses AI', async () => {
   const from = Number((await rows("SELECT count() AS n FROM visits WHERE blob1 = '/kept'"))[0]?.n);
   expect(from).toBe(0);
   await call('recorder/kept?n=40');

@@ -6,8 +6,9 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { withRestored } from './support/backup.ts';
 import { deploy, type Fetch, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-here.ts';
+import { until } from './support/until.ts';
 
 const FILES = 500;
 const DAY_MS = 86_400_000;
@@ -25,7 +26,7 @@ beforeAll(async () => {
     },
   });
   owner = mppFetch(host.network, 0);
-}, 60_000);
+});
 afterAll(async () => {
   await host?.stop();
   if (host) rmSync(host.data, { recursive: true, force: true });
@@ -179,6 +180,6 @@ describe('files of the API', () => {
     const before = readdirSync(path.join(host.data, 'tenants'));
     expect((await owner(`${host.url}/_admin/files`, { method: 'DELETE' })).status).toBe(200);
     await host.advance(2 * DAY_MS);
-    await until(() => readdirSync(path.join(host.data, 'tenants')).length === before.length - 1, 30_000);
+    await until(() => readdirSync(path.join(host.data, 'tenants')).length === before.length - 1);
   });
 });

@@ -244,7 +244,7 @@ beforeAll(async () => {
   await rig.deploy('cached', CODE);
   miniflare = new Miniflare({ modules: true, script: CODE, compatibilityDate: '2026-01-01' });
   await miniflare.ready;
-}, 60_000);
+});
 afterAll(async () => {
   await rig?.stop();
   await miniflare?.dispose();

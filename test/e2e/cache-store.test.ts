@@ -81,7 +81,7 @@ test('puts without end take bounded space, in bytes and in files', async () => {
   expect(statSync(join(folder, 'cache.db-wal')).size).toBeLessThan(4 * QUOTA);
   expect((await rig.usage(TENANT)).cacheBytes).toBeLessThan(QUOTA);
   expect(await match(`k${n - 1}`)).not.toBe('miss');
-}, 20_000);
+});
 
 test('a reader that does not read keeps its body, and no more room than the quota', async () => {
   const size = 3_000_000;
@@ -161,7 +161,7 @@ test('one key that is put, matched and deleted at once, under kills: each match 
       }),
     ];
     const before = hits;
-    await expect.poll(() => hits - before, { timeout: 8_000 }).toBeGreaterThan(50);
+    await expect.poll(() => hits - before).toBeGreaterThan(50);
     stop = true;
     await rig.killStorage();
     await Promise.all(all);
@@ -170,7 +170,7 @@ test('one key that is put, matched and deleted at once, under kills: each match 
   }
   for (const key of keys) await call('PURGE', key);
   await expect.poll(() => bodies().length).toBe(0);
-}, 30_000);
+});
 
 test('an entry ends with its time, and is swept with its file', async () => {
   await put('fades', content('fades', 1, 200_000));
@@ -247,7 +247,7 @@ test('a body of any length passes in flat memory', async () => {
   for await (const chunk of reading) bytes += chunk.length;
   expect(bytes).toBe(150_000_000);
   expect(peakMemory(rig.storage.pid) - before).toBeLessThan(100_000_000);
-}, 20_000);
+});
 
 test('a disk that refuses makes misses, and deletes that fail', async () => {
   const folder = join(rig.root, TENANT, 'cache');

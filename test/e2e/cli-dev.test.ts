@@ -8,8 +8,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { until } from './support/host.ts';
 import { turnpike } from './support/turnpike-command.ts';
+import { until } from './support/until.ts';
 
 const ENTRY = fileURLToPath(new URL('../../scripts/turnpike.mjs', import.meta.url));
 const handler = (text: string) => `import { tail } from './lib/tail.js';
@@ -62,19 +62,17 @@ async function start(): Promise<void> {
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', (text) => (said += String(text)));
   await until(
     () => said.includes(`http://localhost:${port}/my-dev/`),
-    60_000,
     () => said,
   );
 }
 const ask = async (target = '') => (await fetch(`http://localhost:${port}/my-dev/${target}`)).text();
 const command = (...args: string[]) => turnpike(args, { cwd: folder });
 
-it('serves the project, with its log, its data and a price', { timeout: 90_000 }, async () => {
+it('serves the project, with its log, its data and a price', async () => {
   await start();
   expect(await ask()).toBe('first 1. hush');
   await until(
     () => said.includes('asked 1'),
-    10_000,
     () => said,
   );
   expect((await command('kv', 'get', 'n', '--local')).stdout).toBe('1');
@@ -88,7 +86,6 @@ it('reloads what is written, replaced or made anew within a second, and goes on 
   const soon = (text: string) =>
     until(
       async () => (await ask()).startsWith(text),
-      5_000,
       () => said,
     );
   writeFileSync(path.join(folder, 'index.js'), handler('second'));
@@ -96,7 +93,6 @@ it('reloads what is written, replaced or made anew within a second, and goes on 
   // It is in service a moment before the command hears of it.
   const told = await until(
     () => /reloaded, (\d+) ms/.exec(said)?.[1],
-    5_000,
     () => said,
   );
   expect(Number(told)).toBeLessThan(3_000);
@@ -106,7 +102,6 @@ it('reloads what is written, replaced or made anew within a second, and goes on 
   writeFileSync(path.join(folder, 'index.js'), 'export default {');
   await until(
     () => said.includes('The code does not bundle'),
-    5_000,
     () => said,
   );
   expect(await ask()).toMatch(/^third/);
@@ -114,12 +109,11 @@ it('reloads what is written, replaced or made anew within a second, and goes on 
   writeFileSync(path.join(folder, 'index.js'), handler('fourth'));
   await until(
     async () => /^fourth \d+! hush$/.test(await ask()),
-    5_000,
     () => said,
   );
 });
 
-it('ends with all that it started, and has its data the next time', { timeout: 90_000 }, async () => {
+it('ends with all that it started, and has its data the next time', async () => {
   child.kill('SIGINT');
   const [code] = (await once(child, 'exit')) as [number];
   expect(code).toBe(0);
@@ -130,7 +124,7 @@ it('ends with all that it started, and has its data the next time', { timeout: 9
   expect(Number(/fourth (\d+)!/.exec(await ask())?.[1])).toBeGreaterThan(3);
 });
 
-it('does not take another host at its port for its own', { timeout: 60_000 }, async () => {
+it('does not take another host at its port for its own', async () => {
   const other = createHttpServer((_request, response) => response.end('{}')).listen(0, '127.0.0.1');
   await once(other, 'listening');
   const project = path.join(folder, 'second');

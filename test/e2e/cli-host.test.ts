@@ -6,8 +6,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { hostCommands } from '../../host/cli/host-commands.ts';
 import { run as runCommand } from '../../host/cli/run.ts';
 import { fakeTerminal } from '../cli/fake-terminal.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-command.ts';
+import { until } from './support/until.ts';
 
 let host: TestHost;
 let project: string;

@@ -9,8 +9,9 @@ import { localTempoChain } from '../../host/payments/network/chains.ts';
 import { tempoClient } from '../../host/payments/network/clients.ts';
 import { fakeTerminal } from '../cli/fake-terminal.ts';
 import { account, balances, deploy, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-command.ts';
+import { until } from './support/until.ts';
 
 const HANDLER = `let waiting = 0, open = false;
 export default {
@@ -126,7 +127,7 @@ test('a payment that the network did not answer is pending, and done once when i
   const [name = '', id = ''] = await commandFor('pending-settlement').catch(() => []);
   // The host asks again by itself every few seconds: either of them may be the first.
   if (id !== '') expect((await payments(name, id)).text).toMatch(/is resolved|is not pending|still open/);
-  await until(async () => ((await payments()).text.includes('nothing is stuck or owed') ? true : undefined), 60_000);
+  await until(async () => ((await payments()).text.includes('nothing is stuck or owed') ? true : undefined));
   const retry = await fetch(`${host.url}/shop/gated`, { headers: { authorization } });
   expect([retry.status, await retry.text()]).toEqual([200, 'done']);
   expect(before - (await balances(host.network, payer)).mpp).toBe(10_000n);

@@ -17,7 +17,7 @@ beforeAll(async () => {
   // As after `npm install`.
   symlinkSync(path.join(CHECKOUT, 'node_modules'), path.join(folder, 'node_modules'));
   host = await startHost({ flags: { 'log-level': 'error' } });
-}, 60_000);
+});
 afterAll(async () => {
   await host?.stop();
   if (host) rmSync(host.data, { recursive: true, force: true });
@@ -75,7 +75,7 @@ const ANSWERS: Record<string, [slug: string, look: () => Promise<void>]> = {
   'speech-caller': ['my-speaker', async () => expect(await text('my-speaker/')).toContain('POST a text')],
 };
 
-it.each(Object.keys(TEMPLATES))('%s', { timeout: 60_000 }, async (template) => {
+it.each(Object.keys(TEMPLATES))('%s', async (template) => {
   const [slug, look] = ANSWERS[template] ?? ['', async () => expect.unreachable()];
   const project = path.join(folder, template);
   // Of an earlier try.

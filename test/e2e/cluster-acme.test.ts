@@ -13,16 +13,16 @@ import { type Authority, openAuthority, startZone, type Zone } from './support/a
 import { deploy, jsonPost, x402Fetch } from './support/callers.ts';
 import { Cluster, clusterPrograms } from './support/cluster.ts';
 import { curl } from './support/curl.ts';
-import { type TestHost, until } from './support/host.ts';
+import type { TestHost } from './support/host.ts';
 import { freePort } from './support/ports.ts';
 import { available } from './support/programs.ts';
 import { turnpike } from './support/turnpike-command.ts';
+import { until } from './support/until.ts';
 
 const REGISTRAR_TOKEN = 'registrar-of-the-test';
 const DAYS = 60;
 const RENEWED_MS = ((DAYS * 2) / 3 + 1) * 86_400_000;
 const NEW_KEY = 'another key of thirty-two characters, or more';
-const PATIENCE_MS = 90_000;
 
 describe.skipIf(!clusterPrograms() || !available('pebble', 'openssl', 'curl'))('certificates of two nodes', () => {
   let cluster: Cluster;
@@ -85,7 +85,7 @@ describe.skipIf(!clusterPrograms() || !available('pebble', 'openssl', 'curl'))('
   }
   async function isActive(domain: string): Promise<void> {
     const state = async () => (await rows(`SELECT state, reason FROM domains WHERE domain = '${domain}'`))[0];
-    await expect.poll(state, { timeout: PATIENCE_MS, interval: 100 }).toEqual({ state: 'active', reason: null });
+    await expect.poll(state, { interval: 100 }).toEqual({ state: 'active', reason: null });
   }
   const orders = (domain: string) => gate.orders.filter((name) => name === domain).length;
 
@@ -159,8 +159,8 @@ describe.skipIf(!clusterPrograms() || !available('pebble', 'openssl', 'curl'))('
     }
     const shown = await serial(b, 'second.test');
     held.release();
-    await expect.poll(() => serial(a, 'second.test'), { timeout: PATIENCE_MS }).toBe(shown);
-    await until(async () => (await fetch(`${a.url}/healthz`)).status === 200, PATIENCE_MS);
+    await expect.poll(() => serial(a, 'second.test')).toBe(shown);
+    await until(async () => (await fetch(`${a.url}/healthz`)).status === 200);
     await expectServed('second.test', a, b);
     expect(await serial(b, 'second.test')).toBe(shown);
     expect(orders('second.test')).toBe(1);
@@ -199,7 +199,7 @@ describe.skipIf(!clusterPrograms() || !available('pebble', 'openssl', 'curl'))('
     await until(async () => {
       const now = await Promise.all(names.map((name) => serial(a, name)));
       return now.every((one, at) => one !== '' && one !== before[at]);
-    }, PATIENCE_MS);
+    });
     expect(names.map(orders)).toEqual([2, 2, 2]);
   });
 });

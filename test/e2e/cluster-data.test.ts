@@ -14,7 +14,8 @@ import { postgresClient } from '../../host/registry/postgres/client.ts';
 import { openPostgresRegistry } from '../../host/registry/postgres/index.ts';
 import { deploy, type Fetch, jsonPost, jsonPut, signInFetch, x402Fetch } from './support/callers.ts';
 import { Cluster, clusterPrograms } from './support/cluster.ts';
-import { type TestHost, until } from './support/host.ts';
+import type { TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 const LARGE = 'large '.repeat(50_000);
 const STORE = `export default {
@@ -228,7 +229,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     const ended = await prove(`${cluster.url}/_admin/points/data/VISITS`, jsonPost({ query: endless }));
     expect(ended.status).toBe(400);
     expect(await ended.text()).toContain('query exceeded the time limit of 10000 ms');
-    await expect.poll(() => asked(b), { timeout: 60_000 }).toEqual([200, seen]);
+    await expect.poll(() => asked(b)).toEqual([200, seen]);
   });
 
   it('a database of D1 is one for all nodes, for previews, and for its owner’s commands', async () => {
@@ -318,7 +319,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     await a.kill();
     const at = performance.now();
     const before = seen.length;
-    await until(() => seen.length > before + CALLERS + 20, 60_000);
+    await until(() => seen.length > before + CALLERS + 20);
     const tookMs = performance.now() - at;
     isRunning = false;
     await Promise.all(callers);
@@ -330,7 +331,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     expect(tookMs).toBeLessThan(TAKEN_OVER_MS);
     // Nobody calls it: B starts it for the alarm that A did not live to run.
     const rang = `SELECT 1 AS one FROM turnpike_stores.entries WHERE key = 'rang'`;
-    await until(async () => (await rows(rang)).length > 0, 60_000);
+    await until(async () => (await rows(rang)).length > 0);
     a = await a.restart();
     cluster.nodes.push(a);
     expect(Number(await call(a, '/counts/'))).toBe(last);
@@ -342,9 +343,8 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       expect(status, text).toBeLessThan(300);
       return json as Record<string, string>;
     };
-    await until(
-      async () => (await Promise.all([a, b].map((node) => fetch(`${node.url}/pay/healthz`)))).every(({ ok }) => ok),
-      60_000,
+    await until(async () =>
+      (await Promise.all([a, b].map((node) => fetch(`${node.url}/pay/healthz`)))).every(({ ok }) => ok),
     );
     await operator('PUT', '/services/shop', { name: 'Shop', origin: '{app_url}/shop' });
     await operator('PUT', '/services/shop/meters/look', { priceUsd: '0.01' });
@@ -392,7 +392,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     await Promise.all(callers);
     // Whoever has no answer asks again with the same key.
     for (const key of charged.keys())
-      await until(async () => [200, 201].includes(await charge(left, key).catch(() => 0)), 60_000);
+      await until(async () => [200, 201].includes(await charge(left, key).catch(() => 0)));
     const known = await fetch(`${left.url}/pay/internal/accounts/${accountId}`, { headers });
     const { balanceMicroUsd } = (await known.json()) as { balanceMicroUsd: string };
     const acknowledged = [...charged.values()];

@@ -7,9 +7,10 @@ import { postgresClient } from '../../host/registry/postgres/client.ts';
 import { expectTime } from '../times.ts';
 import { account, deploy, type Fetch, x402Fetch } from './support/callers.ts';
 import { Cluster, clusterPrograms } from './support/cluster.ts';
-import { type TestHost, until } from './support/host.ts';
+import type { TestHost } from './support/host.ts';
 import { x402Balance } from './support/local-network.ts';
 import { namespacesAllowed, type Place } from './support/namespaces.ts';
+import { until } from './support/until.ts';
 
 const HANDLER = `import { DurableObject } from 'cloudflare:workers';
 export class Counter extends DurableObject {
@@ -93,7 +94,6 @@ describe.skipIf(!clusterPrograms() || !namespacesAllowed())(
       const since = performance.now();
       await until(
         async () => (await done()) !== undefined,
-        60_000,
         () => `${what}: never; ${JSON.stringify([...failures])}`,
       );
       const ms = performance.now() - since;
@@ -140,7 +140,7 @@ describe.skipIf(!clusterPrograms() || !namespacesAllowed())(
           }
         })(),
       ]);
-      await until(() => kept.length > 20 && sold > 2, 60_000);
+      await until(() => kept.length > 20 && sold > 2);
       await cluster.failover();
       const [keptBefore, soldBefore] = [kept.length, sold];
       await took('written again after the promotion', async () => (kept.length > keptBefore + 4 ? true : undefined));

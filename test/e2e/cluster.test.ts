@@ -13,9 +13,10 @@ import {
   x402Fetch,
 } from './support/callers.ts';
 import { Cluster, clusterPrograms } from './support/cluster.ts';
-import { type TestHost, until } from './support/host.ts';
+import type { TestHost } from './support/host.ts';
 import { x402Balance } from './support/local-network.ts';
 import { available } from './support/programs.ts';
+import { until } from './support/until.ts';
 
 const UPDATES = 4;
 const CREDENTIALS = 10;

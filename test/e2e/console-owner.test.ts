@@ -72,7 +72,7 @@ beforeAll(async () => {
   page = opened.page;
   page.setDefaultTimeout(6_000);
   page.on('dialog', (dialog) => void dialog.accept());
-}, 60_000);
+});
 afterAll(async () => {
   await browser?.close();
   await host?.stop();

@@ -12,9 +12,10 @@ import { type Browser, type BrowserContext, chromium, type Page } from 'playwrig
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { expectTime } from '../times.ts';
 import { deploy, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { COLOURS, tabThrough } from './support/page-browser.ts';
 import { seedDeployments } from './support/seed.ts';
+import { until } from './support/until.ts';
 
 const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -222,7 +223,7 @@ test('every page fits, is accessible, runs nothing of strangers and answers quic
   }
   expect(faults).toEqual([]);
   expect(complaints).toEqual([]);
-}, 120_000);
+});
 
 test('hostile searches are text; logs come as they are written', async () => {
   await logIn();

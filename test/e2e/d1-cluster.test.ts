@@ -177,7 +177,7 @@ describe.skipIf(!postgresPrograms())('D1 of a cluster', () => {
         while (isRunning) await transfer(at % 2 ? a : b);
       });
       const before = acknowledged.length;
-      await expect.poll(() => acknowledged.length, { timeout: 20_000 }).toBeGreaterThan(before + 40);
+      await expect.poll(() => acknowledged.length).toBeGreaterThan(before + 40);
       await cluster.leave(a, 'kill');
       const killedAt = performance.now();
       isRunning = false;
@@ -268,7 +268,7 @@ describe.skipIf(!postgresPrograms())('D1 of a cluster', () => {
     await query(idle, 'SELECT 1');
     const state = () => idle.order({ do: 'state', slug: SLUG });
     expect(await state()).toBe('warm');
-    await expect.poll(state, { timeout: 20_000 }).toBe('cold');
+    await expect.poll(state).toBe('cold');
     expect((await query(a, 'SELECT 1 AS one')).results).toEqual([{ one: 1 }]);
   });
 });

@@ -48,7 +48,7 @@ describe('kill -9 of the SQL process', () => {
       expect(kills).toBe(KILLS);
       await kill();
       // A connection that was idle when its engine was killed is closed: who used it at that moment has to ask again.
-      await expect.poll(() => rig.query('SELECT 1 AS a').catch(() => []), { timeout: 5_000 }).toEqual([{ a: 1 }]);
+      await expect.poll(() => rig.query('SELECT 1 AS a').catch(() => [])).toEqual([{ a: 1 }]);
       const ids = new Set<number>();
       for (let from = 0; from < next; from += 5_000) {
         const rows = await rig.query('SELECT id, a, b FROM w WHERE id >= ? AND id < ?', [from, from + 5_000]);
@@ -96,7 +96,7 @@ describe('the engine', () => {
     try {
       await rig.query('CREATE TABLE t (a)');
       expect(rig.processes()).toHaveLength(2);
-      await expect.poll(() => rig.processes().length, { timeout: 5_000 }).toBe(1);
+      await expect.poll(() => rig.processes().length).toBe(1);
       // What an idle tenant with a DB costs beside its handler.
       expect(privateBytes(rig.sql.pid)).toBeLessThan(15_000_000);
       await rig.query('INSERT INTO t VALUES (1)');
@@ -140,7 +140,7 @@ describe('the engine', () => {
           return false;
         }
       };
-      await expect.poll(() => [alive(supervisor), alive(engine)], { timeout: 5_000 }).toEqual([false, false]);
+      await expect.poll(() => [alive(supervisor), alive(engine)]).toEqual([false, false]);
     } finally {
       await rig.stop();
     }

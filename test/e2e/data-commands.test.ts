@@ -34,7 +34,7 @@ beforeAll(async () => {
   writeFileSync(path.join(folder, 'wrangler.json'), JSON.stringify(config));
   writeFileSync(path.join(folder, 'index.js'), HANDLER);
   expect((await command('deploy', '--yes')).stderr).toBe('');
-}, 60_000);
+});
 afterAll(async () => {
   await host?.stop();
   if (host) rmSync(host.data, { recursive: true, force: true });

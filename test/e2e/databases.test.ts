@@ -16,8 +16,9 @@ import {
   startMariadb,
   startPostgres,
 } from './support/databases.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { available } from './support/programs.ts';
+import { until } from './support/until.ts';
 
 const FIXTURE = fileURLToPath(new URL('../fixtures/database-clients.js', import.meta.url));
 const PASSWORD = encodeURIComponent(APP_PASSWORD);
@@ -112,7 +113,7 @@ beforeAll(async () => {
     bindings: { hyperdrive: Object.fromEntries(names.map((name) => [name, {}])) },
     secrets,
   });
-}, 120_000);
+});
 
 afterAll(async () => {
   await host?.stop();

@@ -19,8 +19,9 @@ import {
   startDealsHost,
   type WatchView,
 } from './support/deals-host.ts';
-import { type TestHost, until } from './support/host.ts';
+import type { TestHost } from './support/host.ts';
 import type { TestAccount } from './support/pay-callers.ts';
+import { until } from './support/until.ts';
 
 interface Delivery {
   headers: Record<string, string>;
@@ -74,7 +75,7 @@ beforeAll(async () => {
     ],
   );
   await runCrons(host);
-}, 180_000);
+});
 afterAll(async () => {
   await host?.stop();
   for (const server of [shop, hook]) await server?.close();

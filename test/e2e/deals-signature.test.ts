@@ -23,8 +23,9 @@ import {
   startDealsHost,
   systemSocket,
 } from './support/deals-host.ts';
-import { type TestHost, until } from './support/host.ts';
+import type { TestHost } from './support/host.ts';
 import { bearer } from './support/pay-callers.ts';
+import { until } from './support/until.ts';
 
 const CREATED = '[{"meterSlug":"watch_created","quantity":1}]';
 
@@ -35,8 +36,8 @@ beforeAll(async () => {
   host = await startDealsHost();
   ours = await publish('ours');
   // Unknown keys are looked for at most once in ten seconds.
-  await until(async () => ((await send(await signed())) === 402 ? true : undefined), 30_000);
-}, 180_000);
+  await until(async () => ((await send(await signed())) === 402 ? true : undefined));
+});
 afterAll(() => host?.stop());
 
 /** A key that the directory shows and that does not sign yet. */
@@ -130,7 +131,7 @@ test('an account is what was signed: a header of the caller opens nothing', asyn
 
 test('keys in rotation are all good, and one that left the directory is not', async () => {
   const next = await publish('next');
-  await until(async () => ((await send(await signed({ key: next }))) === 402 ? true : undefined), 30_000);
+  await until(async () => ((await send(await signed({ key: next }))) === 402 ? true : undefined));
   expect(await send(await signed())).toBe(402);
   expect((await fetch(`${host.url}/pay/deals/v1/watches`, { headers: bearer(await register(host)) })).status).toBe(200);
   await readDatabase(host, 'pay', "DELETE FROM signing_keys WHERE kid = 'next'");

@@ -12,7 +12,8 @@ import {
   serveLocally,
   startDealsHost,
 } from './support/deals-host.ts';
-import { type TestHost, until } from './support/host.ts';
+import type { TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 type Answer = (asked: IncomingMessage, reply: ServerResponse) => void;
 
@@ -168,7 +169,7 @@ beforeAll(async () => {
       source('levels', 'json-ld', '/levels'),
     ],
   );
-}, 180_000);
+});
 afterAll(async () => {
   await host?.stop();
   for (const server of [shop, secret]) await server?.close();
@@ -198,7 +199,7 @@ describe('reading sources', () => {
       await runCrons(host);
       const now = await health();
       return Object.values(now).every(({ state }) => state !== 'new') ? now : undefined;
-    }, 60_000);
+    });
     for (const good of ['merchant', 'csv', 'shopify', 'page', 'rss', 'atom', 'moved'])
       expect(all[good], good).toMatchObject({ state: 'ok', failures: 0, error: null });
     const offers = await readDatabase<{ title: string; price: string }>(
@@ -268,7 +269,7 @@ describe('reading sources', () => {
   });
 
   test('by pointers reads the pages anew, though the feed itself did not change, and their digests are the evidence', async () => {
-    await until(async () => ((await health()).rss?.state === 'ok' ? true : undefined), 10_000);
+    await until(async () => ((await health()).rss?.state === 'ok' ? true : undefined));
     const seen = await readDatabase<{ minor: number; url: string }>(
       host,
       'deals',

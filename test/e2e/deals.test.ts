@@ -23,8 +23,9 @@ import {
   topUp,
   type WatchView,
 } from './support/deals-host.ts';
-import { type TestHost, until } from './support/host.ts';
+import type { TestHost } from './support/host.ts';
 import { bearer, payFromCredit, type TestAccount } from './support/pay-callers.ts';
+import { until } from './support/until.ts';
 
 let host: TestHost;
 
@@ -42,7 +43,6 @@ const watchesBecome = (account: TestAccount, expected: (watches: WatchView[]) =>
       const { watches } = await readWatches(host, account);
       return expected(watches) ? watches : undefined;
     },
-    20_000,
     () => `the watches did not become what was expected\n${host.output().slice(-2_000)}`,
   );
 /** A run that does not learn whether pay charged leaves its watches to one after the end of its claim, 40 s later. */
@@ -56,8 +56,8 @@ const watchesBecomeByRuns = (account: TestAccount, expected: (watches: WatchView
       const { watches } = await readWatches(host, account);
       return expected(watches) ? watches : undefined;
     },
-    LEFT_TO_ANOTHER_MS,
     () => `the watches did not become what was expected; the last run: ${outcome}`,
+    LEFT_TO_ANOTHER_MS,
   );
 };
 const charges = (watch: string) =>
@@ -298,8 +298,8 @@ describe('days without enough credit', () => {
     try {
       await until(
         async () => ((await charges(made[0]?.id ?? '')).length > 0 ? true : undefined),
-        LEFT_TO_ANOTHER_MS,
         () => `nothing was charged; the last run: ${outcome}`,
+        LEFT_TO_ANOTHER_MS,
       );
       await host.kill();
     } finally {

@@ -197,9 +197,7 @@ test('wrong keys are answered 401, and then 429', async () => {
   expect((await owner(`${host.url}/_admin/shop/versions`)).status).toBe(200);
 });
 
-test('the command makes a key, and the workflow of the README deploys with it, from a folder of its own', {
-  timeout: 180_000,
-}, async () => {
+test('the command makes a key, and the workflow of the README deploys with it, from a folder of its own', async () => {
   // The address of the test before is locked out.
   await host.stop();
   host = await startHost();

@@ -9,9 +9,10 @@ import WebSocket from 'ws';
 import { type Authority, openAuthority, selfSigned, startZone, type Zone } from './support/authority.ts';
 import { deploy, jsonPost, mppFetch } from './support/callers.ts';
 import { type CurlAnswer, curl } from './support/curl.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { freePort } from './support/ports.ts';
 import { available, type Program, startProgram } from './support/programs.ts';
+import { until } from './support/until.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const CODE = `export default { fetch(request) {
@@ -148,10 +149,8 @@ describe.skipIf(!available('caddy', 'pebble', 'curl', 'openssl'))(
 
     it('passes on who is calling, over any claim of the caller', async () => {
       const root = authority.rootFile;
-      await until(
-        async () =>
-          (await curl(`https://api.example.com:${tlsPort}/healthz`, { root })).status === 200 ? true : undefined,
-        30_000,
+      await until(async () =>
+        (await curl(`https://api.example.com:${tlsPort}/healthz`, { root })).status === 200 ? true : undefined,
       );
       const headers = {
         'x-forwarded-for': '203.0.113.9',
@@ -413,7 +412,6 @@ describe('turnpike.service', () => {
           if (port === undefined) return undefined;
           return (await fetch(`http://127.0.0.1:${port}/healthz`).catch(() => undefined))?.ok;
         },
-        60_000,
         () => output,
       );
     } finally {

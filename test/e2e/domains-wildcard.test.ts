@@ -8,9 +8,10 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Authority, openAuthority, startZone, type Zone } from './support/authority.ts';
 import { deploy, mppFetch } from './support/callers.ts';
 import { curl } from './support/curl.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { freePort } from './support/ports.ts';
 import { available } from './support/programs.ts';
+import { until } from './support/until.ts';
 
 const HOUR = 3_600_000;
 const CODE = `export default { fetch: (request) => new Response(request.url) }`;
@@ -81,7 +82,7 @@ describe.skipIf(!available('pebble', 'curl', 'openssl'))('a wildcard certificate
     refusing = false;
     calls.length = 0;
     await host.advance(HOUR);
-    await until(() => (host.output().includes('certificate obtained') ? true : undefined), 30_000);
+    await until(() => (host.output().includes('certificate obtained') ? true : undefined));
     const [set, clear] = calls;
     expect(set).toEqual(['set', '_acme-challenge.tenants.test', expect.stringMatching(/^[\w-]{43}$/)]);
     expect(clear).toEqual(['clear', '_acme-challenge.tenants.test', set?.[2]]);

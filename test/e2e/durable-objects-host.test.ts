@@ -33,7 +33,7 @@ beforeAll(async () => {
   host = await startHost({ flags: { 'log-level': 'error' } });
   owner = mppFetch(host.network, 0);
   await deploy(owner, host.url, { slug: 'logs', code: HANDLER, bindings: BINDINGS });
-}, 120_000);
+});
 afterAll(async () => {
   await host?.stop();
   if (host) rmSync(host.data, { recursive: true, force: true });
@@ -102,5 +102,5 @@ it('goes with its deployment', async () => {
   expect(folders()).toHaveLength(1);
   expect((await owner(`${host.url}/_admin/logs`, { method: 'DELETE' })).status).toBe(200);
   await host.advance(31 * 24 * 3_600_000);
-  await expect.poll(folders, { timeout: 20_000 }).toEqual([]);
+  await expect.poll(folders).toEqual([]);
 });

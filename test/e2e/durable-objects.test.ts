@@ -6,7 +6,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import WebSocket from 'ws';
 import { usageOf } from '../../host/sandbox/process-tree.ts';
 import { expectTime } from '../times.ts';
-import { RuntimeRig, until } from './runtime-rig.ts';
+import { RuntimeRig } from './runtime-rig.ts';
+import { until } from './support/until.ts';
 
 const CODE = `
 import { DurableObject } from 'cloudflare:workers';
@@ -83,7 +84,7 @@ let rig: RuntimeRig;
 beforeAll(async () => {
   rig = await RuntimeRig.start({ storage: { durableObjectBytes: 32_000_000 } });
   await rig.deploy('chat', code(1), { bindings: BINDINGS });
-}, 60_000);
+});
 afterAll(() => rig?.stop());
 
 /** Unlike a GET it is not sent again where the connection breaks. */
@@ -124,7 +125,7 @@ describe('state', () => {
       const kept = (await until(async () => {
         const answer = await rig.fetch('chat', `/ROOMS/${name}/all`);
         return answer.ok ? ((await answer.json()) as string[]) : undefined;
-      }, 20_000)) as string[];
+      })) as string[];
       expect(kept.length).toBeGreaterThanOrEqual(acknowledged);
       expect(kept.map(Number)).toEqual(kept.map((_, index) => index + 1));
     }
@@ -136,7 +137,6 @@ describe('alarms', () => {
     const warm = (await call('/ROOMS/warm/wake/300')) as number;
     const fired = await until(
       async () => ((await call('/ROOMS/warm/alarms')) as number[])[0],
-      10_000,
       'the alarm of a running instance',
     );
     expect(fired - warm).toBeLessThan(1_000);
@@ -144,7 +144,7 @@ describe('alarms', () => {
     const cold = (await call('/ROOMS/cold/wake/1500')) as number;
     await rig.runtime.stop('chat', 'idle', { drainMs: 0 });
     expect(rig.runtime.status('chat').state).toBe('cold');
-    await until(() => rig.runtime.status('chat').state === 'warm', 10_000, 'the start for an alarm');
+    await until(() => rig.runtime.status('chat').state === 'warm', 'the start for an alarm');
     const woken = await until(async () => ((await call('/ROOMS/cold/alarms')) as number[])[0]);
     expect(woken - cold).toBeGreaterThanOrEqual(0);
     expect(woken - cold).toBeLessThan(1_000);
@@ -284,7 +284,7 @@ describe('the quota', () => {
       until(async () => {
         const answer = await rig.fetch('hoarder', path, POST);
         return answer.ok ? ((await answer.json()) as unknown) : undefined;
-      }, 60_000);
+      });
     expect(await retried('/ROOMS/keep/all')).toEqual(['kept']);
     expect(await retried('/ROOMS/big0/thin')).toBe('thinned');
     let status = 200;

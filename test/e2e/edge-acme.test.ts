@@ -12,9 +12,10 @@ import { ChallengeBoard } from '../../host/certificates/challenge-board.ts';
 import { acmeCertificates, placeOfBox } from '../../host/certificates/index.ts';
 import type { CertificateRenewer } from '../../host/certificates/renewer.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
-import { type Harness, listening, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
+import { type Harness, listening, route, startHarness, startWorkerd, type Workerd } from './edge/harness.ts';
 import { freePort } from './support/ports.ts';
 import { available } from './support/programs.ts';
+import { until } from './support/until.ts';
 
 const MODULE = `export default { async fetch(request) { return Response.json({ url: request.url }) } };`;
 const DAY = 86_400_000;

@@ -5,7 +5,8 @@ import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { commandOf, processTree } from '../bench/processes.ts';
 import { deploy, jsonPost, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 const PROBE = `export default { async fetch(request, env) {
   const { url, headers, byEgress, socket } = await request.json();
@@ -118,7 +119,7 @@ describe('by the binding', () => {
     expect(secretHits).toBe(0);
     const before = await requests('neighbour');
     await ask({ url: `${host.url}/neighbour/counted` });
-    await until(async () => (await requests('neighbour')) !== before || undefined, 20_000);
+    await until(async () => (await requests('neighbour')) !== before || undefined);
   });
 
   test('a deployment without it has none', async () => {
@@ -132,7 +133,7 @@ describe('by the binding', () => {
     await until(async () => {
       const { status } = await ask({ url: `${host.url}/neighbour/` }).catch(() => ({ status: 0 }));
       return status === 200 || undefined;
-    }, 30_000);
+    });
   });
 });
 

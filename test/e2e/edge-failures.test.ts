@@ -3,8 +3,9 @@ import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { Problem } from '../../host/shared/problem.ts';
-import { type Harness, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
+import { type Harness, route, startHarness, startWorkerd, type Workerd } from './edge/harness.ts';
 import { rawConnection } from './edge/raw.ts';
+import { until } from './support/until.ts';
 
 const MODULE = `
 let cancelled = 0, hanging = 0;

@@ -10,8 +10,9 @@ import path from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { privateOf } from '../bench/processes.ts';
-import { type Harness, listening, route, startHarness, until } from './edge/harness.ts';
+import { type Harness, listening, route, startHarness } from './edge/harness.ts';
 import { selfSigned } from './support/authority.ts';
+import { until } from './support/until.ts';
 
 const SITE = 'site.test';
 const MIB = 1_048_576;
@@ -69,7 +70,7 @@ function session() {
   return opened;
 }
 
-it('over HTTP/2, many at once, some of which are given up', { timeout: 30_000 }, async () => {
+it('over HTTP/2, many at once, some of which are given up', async () => {
   const client = session();
   const get = async (target: string, headers = {}) => {
     const stream = client.request({ ':path': target, ...headers });
@@ -136,9 +137,7 @@ it('to a caller who reads slowly, one after the other, all and in part', async (
   }
 });
 
-it('callers who read nothing take neither memory without end nor descriptors for long', {
-  timeout: 60_000,
-}, async () => {
+it('callers who read nothing take neither memory without end nor descriptors for long', async () => {
   const before = { files: await descriptors(), memory: privateOf(harness.process.pid ?? 0) };
   const slow = Array.from({ length: 400 }, (_, index) => {
     const socket = net.connect(harness.port, '127.0.0.1').on('error', () => {});
@@ -146,13 +145,13 @@ it('callers who read nothing take neither memory without end nor descriptors for
     socket.write(`GET /${index % 5 === 0 ? 'large' : `m${index % 80}`} HTTP/1.1\r\nhost: ${SITE}\r\n\r\n`);
     return socket;
   });
-  await until(() => harness.traffic.reduce((sum, { requests }) => sum + requests, 0) >= 400, 30_000);
+  await until(() => harness.traffic.reduce((sum, { requests }) => sum + requests, 0) >= 400);
   expect(privateOf(harness.process.pid ?? 0) - before.memory).toBeLessThan(300 * MIB);
   const quick = await fetch(`${harness.origin}/site/small`);
   expect(Buffer.from(await quick.arrayBuffer()).equals(contents['/small'] ?? Buffer.alloc(0))).toBe(true);
   for (const socket of slow) socket.resetAndDestroy();
   // Those in memory stay open for half a minute: 64 MiB of them.
-  await until(async () => (await descriptors()) <= before.files + 8 + 32, 20_000);
-  await until(() => harness.traffic.at(-1)?.inFlight === 0, 10_000);
+  await until(async () => (await descriptors()) <= before.files + 8 + 32);
+  await until(() => harness.traffic.at(-1)?.inFlight === 0);
   expect(harness.acquired).toEqual([]);
 });

@@ -9,7 +9,8 @@ import path from 'node:path';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { deploy, type Fetch, jsonPut, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 /** `/via/x` is what the service of the instance says of `/x`. */
 const CODE = `export default { async fetch(request, env) {
@@ -114,7 +115,7 @@ beforeAll(async () => {
       expect((await fetch(url, { method: 'PUT', body, headers: bearer })).status).toBe(201);
     }),
   );
-}, 60_000);
+});
 afterAll(async () => {
   await host?.stop();
   if (host) rmSync(host.data, { recursive: true, force: true });
@@ -202,7 +203,7 @@ describe('answers are those of the service in the instance', () => {
     ['drop-trailing-slash', 'single-page-application', 21],
     ['none', '404-page', 20],
     [undefined, undefined, 21],
-  ])('%s, %s', { timeout: 60_000 }, async (htmlHandling, notFoundHandling, least) => {
+  ])('%s, %s', async (htmlHandling, notFoundHandling, least) => {
     await update({ htmlHandling, notFoundHandling, headers: HEADERS, redirects: REDIRECTS });
     let served = 0;
     for (const target of new Set(PATHS)) {
@@ -261,7 +262,7 @@ describe('what an instance does not do', () => {
     const zipped = await until(async () => {
       const response = await get('/style.css', { 'accept-encoding': 'gzip;q=0.5, br;q=0' });
       return response.headers.get('content-encoding') ? response : undefined;
-    }, 30_000);
+    });
     expect(zipped.headers.get('content-encoding')).toBe('gzip');
     expect(zipped.headers.get('x-a')).toBe('b');
     const kept = await bytes(zipped);
@@ -286,7 +287,7 @@ describe('what an instance does not do', () => {
 });
 
 describe('who may have them, and who pays', () => {
-  it('patterns of run_worker_first, a base path and prices come first', { timeout: 60_000 }, async () => {
+  it('patterns of run_worker_first, a base path and prices come first', async () => {
     await update({ runWorkerFirst: ['/docs/*', '!/docs/page'] });
     expect(await (await raw('/docs/', {})).text()).toBe('code /docs/');
     expect([await (await raw('/docs/page', {})).text(), byEdge(await raw('/about', {}))]).toEqual(['page', true]);
@@ -304,7 +305,7 @@ describe('who may have them, and who pays', () => {
     expect((await owned({ paidRoutes: [] })).status).toBe(200);
   });
 
-  it('a preview has its own; on path addresses they are confined, on subdomains not', { timeout: 60_000 }, async () => {
+  it('a preview has its own; on path addresses they are confined, on subdomains not', async () => {
     await update({});
     const files = { ...hashes, '/about.html': sha256('docs') };
     const made = await fetch(`${host.url}/_admin/code/files`, {
@@ -323,7 +324,7 @@ describe('who may have them, and who pays', () => {
     expect(worker.status).toBe(403);
   });
 
-  it('they need no instance, are counted, and end with a suspension', { timeout: 60_000 }, async () => {
+  it('they need no instance, are counted, and end with a suspension', async () => {
     await host.kill();
     host = await host.restart();
     owner = mppFetch(host.network, 0);
@@ -349,7 +350,7 @@ describe('callers who do not behave', () => {
   const port = () => Number(new URL(host.url).port);
   const REQUEST = 'GET /files/large.png HTTP/1.1\r\nhost: localhost\r\n\r\n';
 
-  it('who reads nothing, or leaves, holds nothing for long', { timeout: 60_000 }, async () => {
+  it('who reads nothing, or leaves, holds nothing for long', async () => {
     const slow = Array.from({ length: 100 }, () => {
       const socket = net.connect(port(), '127.0.0.1').on('error', () => {});
       socket.pause();

@@ -11,7 +11,7 @@ import path from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { EdgeTls } from '../../host/shared/contracts.ts';
-import { type Harness, listening, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
+import { type Harness, listening, route, startHarness, startWorkerd, type Workerd } from './edge/harness.ts';
 import {
   END_HEADERS,
   END_STREAM,
@@ -27,6 +27,7 @@ import {
   uint32,
 } from './edge/http2-frames.ts';
 import { selfSigned } from './support/authority.ts';
+import { until } from './support/until.ts';
 
 const MODULE = `const seen = [];
 export default {
@@ -283,7 +284,7 @@ describe('a request that never reaches a handler', () => {
   ])('%s ends the connection', async (_name, frames) => {
     const wire = await openHttp2Wire(port, SHOP);
     wire.send(...frames);
-    await until(() => wire.closed || wire.resets.has(1), 30_000);
+    await until(() => wire.closed || wire.resets.has(1));
     wire.socket.destroy();
     expect(wire.bodies.size).toBe(0);
     expect(await seen()).toEqual([]);
@@ -295,7 +296,7 @@ describe('a request that never reaches a handler', () => {
     ['half of it, then other frames', `${PREFACE.slice(0, 18)}XX${PREFACE.slice(20)}`],
   ])('a preface that is %s', async (_name, preface) => {
     const wire = await openHttp2Wire(port, SHOP, Buffer.from(preface, 'latin1'));
-    await until(() => wire.closed, 30_000);
+    await until(() => wire.closed);
     expect(await seen()).toEqual([]);
   });
 });
@@ -460,7 +461,7 @@ describe('what reaches a handler', () => {
     wire.send(setting(4, 0));
     const streams = Array.from({ length: 150 }, (_, index) => 1 + 2 * index);
     wire.send(...streams.map((stream) => headers(stream, changed({ ':path': '/small' }))));
-    await until(() => wire.resets.size >= 50 || wire.closed, 30_000);
+    await until(() => wire.resets.size >= 50 || wire.closed);
     expect(wire.answered.size).toBeLessThanOrEqual(100);
     wire.socket.destroy();
   });
@@ -489,7 +490,7 @@ describe('floods', () => {
     wire.socket.pause();
     await untilRefused(wire, next, 200_000);
     wire.socket.resume();
-    await until(() => wire.closed, 30_000);
+    await until(() => wire.closed);
     expect((await residentBytes()) - before).toBeLessThan(100_000_000);
   });
 
@@ -501,7 +502,7 @@ describe('floods', () => {
       50_000,
     );
     expect(count).toBeLessThan(50_000);
-    await until(() => wire.closed, 30_000);
+    await until(() => wire.closed);
     // Far fewer than were opened have cost a handler anything.
     expect((await seen()).length).toBeLessThan(5_000);
   });
@@ -513,7 +514,7 @@ describe('floods', () => {
     const piece = frame(Frame.continuation, 0, 1, headerBlock([['x', 'a'.repeat(1_000)]]));
     const count = await untilRefused(wire, () => piece, 100_000);
     expect(count).toBeLessThan(100_000);
-    await until(() => wire.closed, 30_000);
+    await until(() => wire.closed);
     expect(await seen()).toEqual([]);
     expect((await residentBytes()) - before).toBeLessThan(100_000_000);
   });
@@ -523,7 +524,7 @@ describe('floods', () => {
     wire.send(frame(Frame.headers, END_STREAM, 1, headerBlock(BASE)));
     const count = await untilRefused(wire, () => frame(Frame.continuation, 0, 1), 100_000);
     expect(count).toBeLessThan(100_000);
-    await until(() => wire.closed, 30_000);
+    await until(() => wire.closed);
     expect(await seen()).toEqual([]);
   });
 
@@ -532,7 +533,7 @@ describe('floods', () => {
     wire.send(headers(1, POST, 0));
     const count = await untilRefused(wire, () => frame(Frame.data, 0, 1), 200_000);
     expect(count).toBeLessThan(200_000);
-    await until(() => wire.closed, 30_000);
+    await until(() => wire.closed);
     for (const { body } of await seen()) expect(body).not.toEqual(WHOLE);
   });
 
@@ -556,8 +557,8 @@ describe('floods', () => {
     wire.send(setting(4, 0));
     const streams = Array.from({ length: 100 }, (_, index) => 1 + 2 * index);
     wire.send(...streams.map((stream) => headers(stream, changed({ ':path': target }))));
-    await until(() => wire.answered.size === 100 || wire.closed, 30_000);
-    await until(() => wire.closed || wire.resets.size === 100, 30_000);
+    await until(() => wire.answered.size === 100 || wire.closed);
+    await until(() => wire.closed || wire.resets.size === 100);
     for (const code of wire.resets.values()) expect(code).toBe(ENHANCE_YOUR_CALM);
     expect((await residentBytes()) - before).toBeLessThan(200_000_000);
     wire.socket.destroy();
@@ -571,7 +572,7 @@ describe('floods', () => {
     try {
       const wire = await openHttp2Wire(await listen(impatient), SHOP);
       wire.send(...frames);
-      await until(() => wire.closed, 60_000);
+      await until(() => wire.closed);
       expect(wire.answered.size).toBe(0);
     } finally {
       await impatient.close();

@@ -8,7 +8,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { UpstreamPool } from '../../host/http/client/pool.ts';
 import { fetchInstance, instancePool, openInstanceSocket } from '../../host/http/instance/fetch.ts';
 import type { EdgeContext } from '../../host/shared/contracts.ts';
-import { startWorkerd, until, type Workerd } from './edge/harness.ts';
+import { startWorkerd, type Workerd } from './edge/harness.ts';
+import { until } from './support/until.ts';
 
 const MODULE = `
 let cancelled = 0;

@@ -3,8 +3,9 @@ import { createHash, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type Harness, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
+import { type Harness, route, startHarness, startWorkerd, type Workerd } from './edge/harness.ts';
 import { rawConnection } from './edge/raw.ts';
+import { until } from './support/until.ts';
 
 /**
  * `/pattern/<seed>/<bytes>`: bytes that depend on their position; `/fast/<byte>/<bytes>`: the same one again and again;

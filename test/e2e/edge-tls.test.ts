@@ -10,7 +10,8 @@ import { text } from 'node:stream/consumers';
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import WebSocket, { type ClientOptions } from 'ws';
-import { type Harness, listening, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
+import { type Harness, listening, route, startHarness, startWorkerd, type Workerd } from './edge/harness.ts';
+import { until } from './support/until.ts';
 
 const MODULE = `export default {
   async fetch(request) {
@@ -435,7 +436,7 @@ describe('HTTP/2', () => {
     stream.pause();
     const status = await new Promise((resolve) => stream.on('response', (headers) => resolve(headers[':status'])));
     expect(status).toBe(200);
-    await until(() => stream.rstCode !== 0 || stream.destroyed || stream.aborted, 15_000).catch(async () => {
+    await until(() => stream.rstCode !== 0 || stream.destroyed || stream.aborted).catch(async () => {
       // The reset waits behind unread data on the client's side; the server's side is what counts.
       const last = harness.traffic.findLast(({ slug }) => slug === 'slow');
       expect(last?.inFlight).toBe(0);
@@ -557,7 +558,7 @@ test('a caller over HTTP/2 that does not read makes the handler wait, also where
   stream.on('error', () => {});
   stream.pause();
   await new Promise((resolve) => stream.on('response', resolve));
-  await until(() => harness.traffic.findLast(({ slug }) => slug === 'slow')?.inFlight === 0, 20_000);
+  await until(() => harness.traffic.findLast(({ slug }) => slug === 'slow')?.inFlight === 0);
   expect((await residentBytes()) - before).toBeLessThan(60_000_000);
   session.destroy();
 });

@@ -2,8 +2,9 @@
 import { createHash } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import WebSocket from 'ws';
-import { type Harness, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
+import { type Harness, route, startHarness, startWorkerd, type Workerd } from './edge/harness.ts';
 import { rawConnection } from './edge/raw.ts';
+import { until } from './support/until.ts';
 
 const MODULE = `export default {
   async fetch(request) {

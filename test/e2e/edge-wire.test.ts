@@ -1,8 +1,9 @@
 /** Raw bytes on the edge's port: smuggling, nonsense, slow and half requests, pipelining, Expect. */
 import { readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Harness, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
+import { type Harness, route, startHarness, startWorkerd, type Workerd } from './edge/harness.ts';
 import { exchange, rawConnection } from './edge/raw.ts';
+import { until } from './support/until.ts';
 
 const MODULE = `let count = 0;
 export default {
@@ -166,7 +167,7 @@ describe('slow and half', () => {
     raw.send('GET /slow/forever HTTP/1.1\r\nHost: x\r\n\r\n');
     await until(() => harness.traffic.some(({ slug, inFlight }) => slug === 'slow' && inFlight === 1));
     harness.traffic.length = 0;
-    await until(() => harness.traffic.some(({ slug, inFlight }) => slug === 'slow' && inFlight === 0), 20_000);
+    await until(() => harness.traffic.some(({ slug, inFlight }) => slug === 'slow' && inFlight === 0));
     expect((await rss(harness.process.pid)) - before).toBeLessThan(60_000_000);
     raw.socket.destroy();
   });

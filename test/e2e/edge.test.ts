@@ -2,7 +2,8 @@
 import { Agent, request } from 'node:http';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Problem } from '../../host/shared/problem.ts';
-import { type Harness, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
+import { type Harness, route, startHarness, startWorkerd, type Workerd } from './edge/harness.ts';
+import { until } from './support/until.ts';
 
 const ECHO = `export default {
   async fetch(request) {

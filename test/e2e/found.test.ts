@@ -3,8 +3,9 @@ import { decodePaymentRequiredHeader } from '@x402/core/http';
 import { extractDiscoveryInfo } from '@x402/extensions/bazaar';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { deploy, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-here.ts';
+import { until } from './support/until.ts';
 
 const INPUT = {
   query: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
@@ -23,8 +24,8 @@ beforeAll(async () => {
       { path: '/quiet', price: '0.03', listed: false },
     ],
   });
-  await until(async () => (await fetch(`${host.url}/pay/deals/v1/rules`)).status === 402, 30_000);
-}, 120_000);
+  await until(async () => (await fetch(`${host.url}/pay/deals/v1/rules`)).status === 402);
+});
 afterAll(() => host?.stop());
 
 const listed = async (place: string) => {

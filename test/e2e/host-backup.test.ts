@@ -4,8 +4,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { deploy, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-command.ts';
+import { until } from './support/until.ts';
 
 const SLUGS = ['backup-a', 'backup-b'];
 const KINDS = ['kv', 'd1', 'r2'] as const;
@@ -111,7 +112,7 @@ describe('a backup while tenants write', () => {
       }),
     );
     const least = () => Math.min(...Object.values(counts).flatMap((count) => Object.values(count)));
-    await until(() => least() > 50, 60_000);
+    await until(() => least() > 50);
     before = structuredClone(counts);
     const made = await command('--data', host.data, 'backup', target());
     after = structuredClone(counts);
@@ -196,7 +197,6 @@ describe('backups by schedule', () => {
       await host.advance(HOUR_MS);
       const made = await until(
         () => backups('scheduled').find((name) => !seen.has(name)),
-        30_000,
         () => host.output(),
       );
       seen.add(made);

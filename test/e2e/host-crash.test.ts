@@ -6,7 +6,8 @@ import { rmSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { commandOf, processTree } from '../bench/processes.ts';
 import { deploy, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 const WRITES = Number(process.env.CRASH_WRITES ?? 1_500);
 const KINDS = ['kv', 'r2', 'd1'] as const;
@@ -111,13 +112,13 @@ it(`${WRITES} acknowledged writes of each kind are whole after ${VICTIMS.join(',
       const kept = await ask<number[]>('PUT', kind, ids);
       for (const id of kept ?? []) acknowledged[kind].add(id);
       // What was in flight is not asked for again: it may have been written.
-      if (!kept) await until(() => ask('POST', kind, []), 60_000);
+      if (!kept) await until(() => ask('POST', kind, []));
     }
   };
   const killer = async (): Promise<void> => {
     for (const victim of VICTIMS) {
       const share = (WRITES * (killed + 1)) / (VICTIMS.length + 1);
-      await until(() => KINDS.some((kind) => acknowledged[kind].size > share), 120_000);
+      await until(() => KINDS.some((kind) => acknowledged[kind].size > share));
       await kill(victim);
       killed += 1;
     }
@@ -130,7 +131,7 @@ it(`${WRITES} acknowledged writes of each kind are whole after ${VICTIMS.join(',
     const ids = Array.from({ length: asked[kind] }, (_, index) => index + 1);
     for (let from = 0; from < ids.length; from += 500) {
       const some = ids.slice(from, from + 500);
-      const states = await until(() => ask<string[]>('POST', kind, some), 60_000);
+      const states = await until(() => ask<string[]>('POST', kind, some));
       for (const [index, id] of some.entries()) {
         if (states[index] === 'whole') found.whole += 1;
         else if (states[index] === 'torn') found.torn += 1;

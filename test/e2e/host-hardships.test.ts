@@ -10,7 +10,8 @@ import { commandOf, processTree } from '../bench/processes.ts';
 import { expectTime, JUDGE_TIMES } from '../times.ts';
 import { deploy, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
 import { filesWith } from './support/files.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 const UPDATES = Number(process.env.UPDATES ?? 8);
 /** Of a supervisor that is killed; the middle one counts where times do. */

@@ -3,7 +3,8 @@ import { rmSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { commandOf, processTree } from '../bench/processes.ts';
 import { account, balances, jsonPost, mppFetch } from './support/callers.ts';
-import { startHost, until } from './support/host.ts';
+import { startHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 const TURNS = Number(process.env.KILL_TURNS ?? 6);
 const hello = (text: string) => `export default { fetch: () => new Response(${JSON.stringify(text)}) }`;
@@ -54,7 +55,7 @@ describe('kills during deploys', () => {
       await until(async () => {
         const { json } = await host.operator('GET', '/payments');
         return ((json as { open: unknown[] }).open ?? []).length === 0 ? true : undefined;
-      }, 30_000);
+      });
       let live = 0;
       for (const slug of outcomes.keys()) {
         const response = await until(async () => {
@@ -78,5 +79,5 @@ describe('kills during deploys', () => {
       await host.stop();
       rmSync(host.data, { recursive: true, force: true });
     }
-  }, 240_000);
+  });
 });

@@ -11,8 +11,9 @@ import {
   mppFetch,
   x402Fetch,
 } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-here.ts';
+import { until } from './support/until.ts';
 
 const DAY = 86_400_000;
 const HELLO = (text: string) =>
@@ -338,7 +339,7 @@ describe('a deployment that renews by itself', () => {
     const { text } = await host.operator('GET', '/clock');
     await host.advance((await expiry()) - Date.parse((JSON.parse(text) as { now: string }).now) - 2 * DAY);
   };
-  const renewed = (before: number) => until(async () => ((await expiry()) > before ? true : undefined), 20_000);
+  const renewed = (before: number) => until(async () => ((await expiry()) > before ? true : undefined));
   /** Another look at what is due. */
   const later = () => host.advance(61_000);
 
@@ -382,7 +383,7 @@ describe('a deployment that renews by itself', () => {
     // The clock was moved by a month, that of the chain was not: the key has nothing left in its period.
     const [before, wallet] = [await expiry(), await held()];
     await nearlyExpired();
-    await until(async () => ((await auto()).auto?.lastFailure ? true : undefined), 20_000);
+    await until(async () => ((await auto()).auto?.lastFailure ? true : undefined));
     expect((await auto()).auto?.lastFailure).toContain('what is left of the mandate');
     expect([await expiry(), await held()]).toEqual([before, wallet]);
   });
@@ -395,7 +396,7 @@ describe('a deployment that renews by itself', () => {
     await renewed(before);
     for (let n = 0; n < 3; n++) await later();
     const terms = ((await expiry()) - before) / (30 * DAY);
-    await until(async () => (wallet - (await held()) === BigInt(terms) * PRICE ? true : undefined), 20_000);
+    await until(async () => (wallet - (await held()) === BigInt(terms) * PRICE ? true : undefined));
     expect([1, 2]).toContain(terms);
   });
 

@@ -4,7 +4,8 @@ import os from 'node:os';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { commandOf, processTree } from '../bench/processes.ts';
 import { deploy, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 const MODEST = `export default { fetch: () => new Response('good morning') }`;
 const BUSY = `export default { fetch() { let n = 0; for (let i = 0; i < 1e8; i++) n += i % 7; return new Response(String(n)); } }`;
@@ -50,7 +51,6 @@ it('the edge, then who wants little, then the other parts, then who keeps a core
   const comesToBe = (state: () => boolean) =>
     until(
       () => state() || undefined,
-      30_000,
       () => `instances ${niceOf(INSTANCE)}, slices ${slicesOf(INSTANCE)}, edge ${niceOf(/host\/edge\/main/)}`,
     );
   await Promise.all([ask('modest'), ask('busy')]);
@@ -60,7 +60,7 @@ it('the edge, then who wants little, then the other parts, then who keeps a core
     await Promise.all([ask('modest'), fetch(`${host.url}/healthz`)]);
     const [nice = 0] = niceOf(/host\/edge\/main/);
     return nice < storage ? nice : undefined;
-  }, 30_000);
+  });
   const goFirst = () => niceOf(INSTANCE).filter((nice) => edge < nice && nice < storage).length;
   const yielding = () => niceOf(INSTANCE).filter((nice) => nice === 19).length;
   const quick = () => slicesOf(INSTANCE).filter((slice) => slice === 800_000).length;

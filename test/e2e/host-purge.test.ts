@@ -8,7 +8,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { SqlServer } from './d1-rig.ts';
 import { deploy, type Fetch, mppFetch } from './support/callers.ts';
 import { filesWith } from './support/files.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 const DAY_MS = 86_400_000;
 const GRACE_DAYS = 7;
@@ -119,7 +120,6 @@ describe.each(['on this disk', 'on a libSQL server'])('SQL %s', (where) => {
     await host.advance((GRACE_DAYS + 1) * DAY_MS);
     await until(
       () => everywhere(one).length === 0,
-      60_000,
       () => `${everywhere(one).join('\n')}\n${host.output()}`,
     );
     await until(() => tenants().length === before.length - 1);

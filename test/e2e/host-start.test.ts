@@ -9,9 +9,10 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { alive, commandOf, processTree } from '../bench/processes.ts';
 import { expectTime } from '../times.ts';
 import { deploy, mppFetch } from './support/callers.ts';
-import { fromLauncher, startHost, type TestHost, until } from './support/host.ts';
+import { fromLauncher, startHost, type TestHost } from './support/host.ts';
 import { freePort } from './support/ports.ts';
 import { onSmallDisk } from './support/small-disk.ts';
+import { until } from './support/until.ts';
 
 const MAIN = fileURLToPath(new URL('../../host/main.ts', import.meta.url));
 const HELLO = `export default { fetch: () => new Response('hello') }`;
@@ -88,7 +89,7 @@ describe('a host that runs', () => {
       const health = await fetch(`${host.url}/healthz`).catch(() => undefined);
       const hello = await fetch(`${host.url}/hello/`).catch(() => undefined);
       return health?.status === 200 && hello?.status === 200 ? true : undefined;
-    }, 10_000);
+    });
     const again = await until(
       async () => (await fetch(`${host.url}/_admin/deploy`, { method: 'POST' })).status === 402 || undefined,
     );
@@ -103,7 +104,6 @@ describe('a host that runs', () => {
     expectTime('the end after SIGTERM', performance.now() - from, 10_000);
     await until(
       () => (all.every((pid) => !alive(pid)) ? true : undefined),
-      3_000,
       () => all.filter(alive).map(commandOf).join('\n'),
     );
   });
@@ -170,7 +170,6 @@ describe('a host that is killed', () => {
       await host.kill();
       await until(
         () => (all.every((pid) => !alive(pid)) ? true : undefined),
-        5_000,
         () => all.filter(alive).map(commandOf).join('\n'),
       );
       again = await host.restart();

@@ -5,7 +5,8 @@ import { type Browser, chromium, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { deploy, jsonPost, mppFetch } from './support/callers.ts';
 import { Flooding, forgedPayment, LARGE, large, MB, resident, residentOf } from './support/flooding.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 /** What a process may grow by while a flood goes on. Without bounds it is 800 MB and more, for each of these floods. */
 const MOST = 200 * MB;
@@ -46,7 +47,7 @@ async function mostUntil(
   await until(() => {
     most = Math.max(most, growth(before));
     return answers(flooding.statuses) || flooding.isOver || undefined;
-  }, 30_000);
+  });
   return most;
 }
 
@@ -109,7 +110,6 @@ describe('bodies', () => {
   it('leave no memory behind that the system lacks', async () => {
     await until(
       () => growth(first) < KEPT || undefined,
-      60_000,
       () => `${growth(first) / MB} MB are kept`,
     );
   });

@@ -4,7 +4,8 @@ import { createServer, type Server } from 'node:http';
 import net from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { RuntimeRig, until } from './runtime-rig.ts';
+import { RuntimeRig } from './runtime-rig.ts';
+import { until } from './support/until.ts';
 
 let rig: RuntimeRig;
 let victim: Server;
@@ -231,10 +232,10 @@ describe('hostile callers', () => {
       socket.write('GET /waiting/ HTTP/1.1\r\nhost: x\r\n\r\n');
       return socket;
     });
-    await until(() => statuses.length === sockets.length, 60_000);
+    await until(() => statuses.length === sockets.length);
     expect(new Set(statuses)).toEqual(new Set(['200', '503']));
     for (const socket of sockets) socket.destroy();
-    const count = await until(async () => Number(await rig.text('waiting', '/count')), 10_000);
+    const count = await until(async () => Number(await rig.text('waiting', '/count')));
     // It is still the same handler that answers.
     expect(count).toBe(statuses.filter((status) => status === '200').length);
     expect(count).toBeGreaterThan(2_000);

@@ -39,7 +39,7 @@ beforeAll(async () => {
   host = await startHost({ flags: { 'log-level': 'error' } });
   owner = mppFetch(host.network, 0);
   await deploy(owner, host.url, { slug: 'named', code: HANDLER, bindings: BINDINGS, vars: VARS });
-}, 120_000);
+});
 afterAll(async () => {
   await host?.stop();
   if (host) rmSync(host.data, { recursive: true, force: true });
@@ -150,4 +150,4 @@ it('all stores of a kind share one quota, whoever fills it', async () => {
     await small.stop();
     rmSync(small.data, { recursive: true, force: true });
   }
-}, 60_000);
+});

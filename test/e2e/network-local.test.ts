@@ -13,10 +13,10 @@ import {
   startTestNetwork,
   stopTestNetwork,
   type TestNetwork,
-  until,
   walletOf,
   x402Balance,
 } from './support/local-network.ts';
+import { until } from './support/until.ts';
 
 let network: TestNetwork;
 

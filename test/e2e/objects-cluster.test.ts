@@ -5,14 +5,14 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type ClusterNode, ClusterNodes, SLUG } from './support/cluster-nodes.ts';
 import { postgresPrograms } from './support/databases.ts';
-import { until } from './support/host.ts';
 import type { NodeOrder } from './support/objects-node.ts';
+import { until } from './support/until.ts';
 
 const ROUNDS = Number(process.env.CLUSTER_ROUNDS ?? 1);
 /** More than an instance may have connections to others. */
 const WIDE = 300;
-/** Within which another node has taken over. ms */
-const TAKEN_OVER_MS = 25_000;
+/** Within which another node has taken over, however busy the machine is, ms. The soak looks at the 25 s that are promised. */
+const TAKEN_OVER_MS = 120_000;
 
 const CODE = `
 import { DurableObject } from 'cloudflare:workers';
@@ -79,7 +79,7 @@ describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
   async function nothingLost(node: ClusterNode): Promise<void> {
     for (const [object, sent] of acknowledged) {
       // Its node may have them back a moment later.
-      const kept = await until(() => node.ask<string[]>(`/?o=${object}`), TAKEN_OVER_MS);
+      const kept = await until(() => node.ask<string[]>(`/?o=${object}`));
       expect(sent.filter((value) => !kept.includes(value))).toEqual([]);
       expect(new Set(kept).size).toBe(kept.length);
     }

@@ -17,8 +17,9 @@ import {
   mppSessionFetch,
   x402Fetch,
 } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-here.ts';
+import { until } from './support/until.ts';
 
 const DAY = 86_400_000;
 const FILE = Buffer.alloc(50_000, 'x');
@@ -339,7 +340,7 @@ describe('what comes at the same time as a suspension', () => {
     expect([...seen]).toEqual(expect.arrayContaining(['200 served Ada', '403 suspended']));
     await resume('raced');
     expect(await told(fetch(`${host.url}/raced/`))).toBe('200 served Ada');
-  }, 60_000);
+  });
 });
 
 describe('Durable Objects of a suspended tenant', () => {
@@ -370,7 +371,7 @@ export default { fetch: (request, env) => env.CLOCK.getByName('one').fetch(reque
     // Nobody called it: its alarm did.
     await until(async () => (await warm()) || undefined);
     await until(async () => (await told(fetch(`${host.url}/alarmed/`))) === '200 rang' || undefined);
-  }, 60_000);
+  });
 });
 
 describe('limits of one tenant', () => {

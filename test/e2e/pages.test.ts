@@ -8,8 +8,9 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { expectTime } from '../times.ts';
 import { account, balances, deploy, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
 import { curl } from './support/curl.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { addWallet, lookAt, newPage, openBrowser } from './support/page-browser.ts';
+import { until } from './support/until.ts';
 
 const EVIL = '"><script>document.title = 1</script><img src=x onerror="document.title = 2"> </script>';
 const HANDLER = `let calls = 0;

@@ -315,7 +315,7 @@ describe('paid by a wallet', () => {
     expect(answer.status).toBe(402);
     expect(await answer.json()).toMatchObject({ code: 'payment_invalid' });
     expect(usages().filter((usage) => usage !== 'none')).toHaveLength(1);
-    await expect.poll(() => balance(network, 'tempo', client.address), { timeout: 10_000 }).toBe(before);
+    await expect.poll(() => balance(network, 'tempo', client.address)).toBe(before);
   });
 
   test.each([
@@ -330,7 +330,7 @@ describe('paid by a wallet', () => {
     const answer = await client.fetch(`${rig.pay}/deals/v1/deals?q=${randomUUID()}`);
     expect(answer.status).toBe(status);
     expect(usages()).toContain('[{"meterSlug":"deal_query","quantity":1}]');
-    await expect.poll(() => balance(network, 'usdc', client.address), { timeout: 10_000 }).toBe(before);
+    await expect.poll(() => balance(network, 'usdc', client.address)).toBe(before);
   });
 });
 

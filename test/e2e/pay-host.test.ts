@@ -10,9 +10,10 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { balances, deploy, jsonPost, mppFetch, account as walletOf, x402Fetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { bearer, payFromCredit, type TestAccount } from './support/pay-callers.ts';
 import { turnpike } from './support/turnpike-here.ts';
+import { until } from './support/until.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -45,7 +46,6 @@ const run = async (...args: string[]) => {
 const platformIsUp = () =>
   until(
     async () => ((await fetch(`${host.url}/pay/healthz`)).status === 200 ? true : undefined),
-    30_000,
     () => host.output(),
   );
 const register = async (): Promise<TestAccount> => {

@@ -18,7 +18,8 @@ import {
   type TestAccount,
 } from './support/pay-callers.ts';
 import { type PayRig, startPayRig } from './support/pay-rig.ts';
-import { balance, mandateClient, revokeKey, startNetwork, until } from './support/payments-rig.ts';
+import { balance, mandateClient, revokeKey, startNetwork } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 let rig: PayRig;
 let stopNetwork: () => Promise<void>;

@@ -1,11 +1,11 @@
 /** Password reset: the link comes by e-mail or from the operator, works once, and does not reveal who has an account. */
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
-import { until } from './support/host.ts';
 import { Browser } from './support/pay-browser.ts';
 import { OPERATOR_KEY, type PayRig, startPayRig } from './support/pay-rig.ts';
 import { startNetwork } from './support/payments-rig.ts';
 import { startMail, type TestMail } from './support/smtp.ts';
+import { until } from './support/until.ts';
 
 const FIRST = 'correct horse battery';
 const SECOND = 'another horse battery';

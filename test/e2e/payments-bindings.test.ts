@@ -14,9 +14,9 @@ import {
   revokeKey,
   startNetwork,
   startRig,
-  until,
   x402Client,
 } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
@@ -181,15 +181,13 @@ test('holds of a wallet are covered together', async () => {
   expect((await payments('/verify', {}, second)).status).toBe(200);
 });
 
-test('a hold is settled before its signature runs out, and goes back when it is released', {
-  timeout: 60_000,
-}, async () => {
+test('a hold is settled before its signature runs out, and goes back when it is released', async () => {
   const payments = await binding('tone0000000000000000a');
   const client = privateKeyToAccount(key(3));
   const before = await balance(network, 'tempo', client.address);
   const credential = await credentialFor(payments, { amount: '0.05' }, 3);
   const { hold } = (await (await payments('/verify', {}, credential)).json()) as { hold: string };
-  await until(async () => before - (await balance(network, 'tempo', client.address)) === 50_000n, 40_000);
+  await until(async () => before - (await balance(network, 'tempo', client.address)) === 50_000n);
   await until(async () =>
     ((await (await payments('/release', { hold })).json()) as { state: string }).state.startsWith('refund'),
   );

@@ -7,7 +7,8 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { prepareTransactionRequest, signTransaction } from 'viem/actions';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
-import { balance, mppOf, type Rig, startNetwork, startRig, until } from './support/payments-rig.ts';
+import { balance, mppOf, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 const { Chain, escrowAbi, Protocol, Voucher } = Session.Precompile;
 const escrow = Protocol.tip20ChannelEscrow;

@@ -6,7 +6,8 @@ import type { Hex } from 'viem';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
 import { begin, endWorld, newWorld, serveOn } from './support/mortal-payments.ts';
-import { balance, mppClient, startNetwork, until, x402Client } from './support/payments-rig.ts';
+import { balance, mppClient, startNetwork, x402Client } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
@@ -35,7 +36,7 @@ const FLOWS: Flow[] = [
 ];
 
 describe.each(FLOWS)('$name', ({ path: route, rail, price }) => {
-  test('survives a death before and after each of its writes', { timeout: 300_000 }, async () => {
+  test('survives a death before and after each of its writes', async () => {
     const token = rail === 'mpp' ? 'tempo' : 'usdc';
     let walked = 0;
     for (let at = 1; at <= 30; at += 1) {
@@ -49,10 +50,7 @@ describe.each(FLOWS)('$name', ({ path: route, rail, price }) => {
         const call = () => client.fetch(`${server.url}${route}`, { method: 'POST', body: '{}' });
         const first = await call();
         // Payouts go out behind the answer: give a death there the time to come.
-        const quietly = until(
-          async () => (await life.payments.ledger.open()).length === 0 && first.status < 300,
-          2_000,
-        );
+        const quietly = until(async () => (await life.payments.ledger.open()).length === 0 && first.status < 300);
         await Promise.race([life.died, quietly.catch(() => {})]);
         const where = `write ${at}, ${when}`;
         life.armed = false;

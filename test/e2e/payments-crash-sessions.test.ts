@@ -12,7 +12,8 @@ import { privateKeyToAccount } from 'viem/accounts';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
 import { begin, endWorld, newWorld, serveOn } from './support/mortal-payments.ts';
-import { balance, mppClient, mppOf, startNetwork, until, x402Client } from './support/payments-rig.ts';
+import { balance, mppClient, mppOf, startNetwork, x402Client } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 /** Each life of the process loads what payments need as a host does. */
 const PACKED = new URL('./support/packed-packages.ts', import.meta.url).href;
@@ -28,7 +29,7 @@ afterAll(() => stop());
 
 const key = (index: number): Hex => network.wallets?.[index]?.privateKey ?? '0x';
 
-test('a session survives a death before and after each of its writes', { timeout: 300_000 }, async () => {
+test('a session survives a death before and after each of its writes', async () => {
   const account = privateKeyToAccount(key(2));
   let walked = 0;
   for (let at = 1; at <= 30; at += 1) {
@@ -59,7 +60,7 @@ test('a session survives a death before and after each of its writes', { timeout
       // Payouts go out behind the answer: give a death there the time to come.
       const paidOut = async () =>
         (await balance(network, 'tempo', world.payTo)) === 40_000n && (await life.payments.ledger.open()).length === 0;
-      await Promise.race([life.died, until(paidOut, 3_000).catch(() => {})]);
+      await Promise.race([life.died, until(paidOut).catch(() => {})]);
       life.armed = false;
       if (life.dead) {
         crashed = true;
@@ -81,7 +82,7 @@ test('a session survives a death before and after each of its writes', { timeout
         ).rows;
         return Number(rows[0]?.n) === 0;
       };
-      await until(keeper, 20_000);
+      await until(keeper);
       // An answer that was lost while its channel was closing is paid by the chain, and sent back from there.
       const [sums] = (
         await life.registry.client.execute(`SELECT
@@ -98,9 +99,7 @@ test('a session survives a death before and after each of its writes', { timeout
   expect(walked).toBeGreaterThanOrEqual(8);
 });
 
-test('kill -9 of a real process in the middle of deploys: every one is live and paid, or neither', {
-  timeout: 240_000,
-}, async () => {
+test('kill -9 of a real process in the middle of deploys: every one is live and paid, or neither', async () => {
   const folder = await mkdtemp(path.join(tmpdir(), 'tp-kill-'));
   const child = () =>
     new Promise<{ port: number; kill(): Promise<void> }>((resolve, reject) => {

@@ -8,16 +8,8 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
 import { micro } from '../../host/shared/money.ts';
-import {
-  balance,
-  mppClient,
-  mppOf,
-  type Rig,
-  startNetwork,
-  startRig,
-  until,
-  x402Client,
-} from './support/payments-rig.ts';
+import { balance, mppClient, mppOf, type Rig, startNetwork, startRig, x402Client } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 let network: Network;
 let stop: () => Promise<void>;

@@ -16,8 +16,9 @@ import type { Network } from '../../host/payments/network/index.ts';
 import { jsonPost, x402Fetch } from './support/callers.ts';
 import type { Fault, Settings } from './support/facilitator.ts';
 import { startHost, type TestHost } from './support/host.ts';
-import { balance, type Rig, startNetwork, startRig, until, x402Client } from './support/payments-rig.ts';
+import { balance, type Rig, startNetwork, startRig, x402Client } from './support/payments-rig.ts';
 import { freePort } from './support/ports.ts';
+import { until } from './support/until.ts';
 
 const PROGRAM = path.join(path.dirname(fileURLToPath(import.meta.url)), 'support/facilitator.ts');
 const PRICE = 50_000n;
@@ -154,14 +155,14 @@ test('what it refuses to settle, and this host finds good, may be sent yet: it i
   await fault('settle', 'late');
   expect((await paying.fetch(`${rig.url}/a`)).status).toBe(503);
   await until(async () => (await usdc(payTo)) === PRICE);
-  await until(async () => (await states()).every((state) => state === 'answered'), 20_000);
+  await until(async () => (await states()).every((state) => state === 'answered'));
   expect((await again(paying.sent.signature)).status).toBe(200);
   // One that is not sent is asked for again.
   await fault('settle', 'refuse');
   expect((await paying.fetch(`${rig.url}/a`)).status).toBe(503);
   expect(await states()).toEqual(['answered', 'settling']);
   await fault('settle', 'none');
-  await until(async () => (await states()).every((state) => state === 'answered'), 20_000);
+  await until(async () => (await states()).every((state) => state === 'answered'));
   expect((await again(paying.sent.signature)).status).toBe(200);
   expect([rig.calls.length, await usdc(paying.address)]).toEqual([2, before - 2n * PRICE]);
   await reconciled();
@@ -203,7 +204,7 @@ test('a settlement that did not happen is asked for again, and answered once it 
   const told = () => rig.payments.ledger.facilitator();
   expect(told()).toEqual({ host: new URL(facilitator.url).host, problem: expect.stringMatching(/^\/settle: \w/) });
   await fault('settle', 'none');
-  await until(async () => (await states()).every((state) => state === 'answered'), 20_000);
+  await until(async () => (await states()).every((state) => state === 'answered'));
   expect((await again(paying.sent.signature)).status).toBe(200);
   expect(told()?.problem).toBeUndefined();
   const paid = PRICE * BigInt(kinds.length);
@@ -290,7 +291,7 @@ test('a host that is killed before it hears of a settlement has sold one deploy 
     host = await host.restart({ flags });
     const { url } = host;
     const hi = () => fetch(`${url}/hello`).then((answer) => answer.text());
-    await until(async () => (await hi()) === 'hi', 20_000);
+    await until(async () => (await hi()) === 'hi');
     const again = jsonPost(body, { 'payment-signature': sent.signature });
     expect((await fetch(`${url}/_admin/deploy`, again)).status).toBe(201);
     const { json } = await host.operator('GET', '/payments');

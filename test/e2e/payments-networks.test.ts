@@ -14,8 +14,9 @@ import { readContract } from 'viem/actions';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { hostWallets } from '../../host/payments/ledger/wallets.ts';
 import type { MppNetwork, X402Network } from '../../host/payments/network/index.ts';
-import { type Rig, startRig, until } from './support/payments-rig.ts';
+import { type Rig, startRig } from './support/payments-rig.ts';
 import { SECOND_CHAIN, SECOND_RECIPIENT, startTwoNetworks, type TwoNetworks } from './support/second-network.ts';
+import { until } from './support/until.ts';
 
 const FEE_BPS = 1_000;
 const ROUTES = [

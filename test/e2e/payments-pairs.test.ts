@@ -6,8 +6,9 @@ import { Challenge, Credential } from 'mppx';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
 import { account, balances, type Fetch, jsonPost, mppFetch, mppSessionFetch, x402Fetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { bearer, creditChallenge, creditPayment, type TestAccount } from './support/pay-callers.ts';
+import { until } from './support/until.ts';
 
 /** `all`: every place is paid at, those too that differ from another by a query or their owner alone. */
 const { PAIRS } = process.env;
@@ -56,7 +57,7 @@ beforeAll(async () => {
     },
   });
   for (const slug of ['pay', 'speech'])
-    await until(async () => ((await fetch(`${host.url}/${slug}/healthz`)).ok ? true : undefined), 60_000, host.output);
+    await until(async () => ((await fetch(`${host.url}/${slug}/healthz`)).ok ? true : undefined), host.output);
   for (const slug of ['shop', 'other'])
     await mppFetch(host.network, 1)(
       `${host.url}/_admin/deploy`,
@@ -84,7 +85,7 @@ beforeAll(async () => {
   };
   customer = { id: registered.accountId, credential: registered.credential };
   await host.operator('POST', '/pay/grants', { accountId: customer.id, amountUsd: '1.00' });
-}, 120_000);
+});
 afterAll(async () => {
   await host?.stop();
   await engine?.stop();
@@ -199,7 +200,7 @@ const SOLD: Record<keyof typeof PAYERS, (place: Place) => boolean> = {
   credit: ({ name }) => name.includes('gateway'),
 };
 
-test.each(Object.keys(PAYERS) as (keyof typeof PAYERS)[])('what was paid by %s', { timeout: 240_000 }, async (kind) => {
+test.each(Object.keys(PAYERS) as (keyof typeof PAYERS)[])('what was paid by %s', async (kind) => {
   const places = placesFor(kind);
   const paidAt = places.filter((place) => SOLD[kind](place) && (PAIRS === 'all' || !TWINS.test(place.name)));
   for (const paid of paidAt) {

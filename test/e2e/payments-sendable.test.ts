@@ -5,8 +5,9 @@ import { getTransactionCount } from 'viem/actions';
 import { Account, Actions } from 'viem/tempo';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
-import { balance, behind, mppOf, type Rig, startNetwork, startRig, until } from './support/payments-rig.ts';
+import { balance, behind, mppOf, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
 import { type Fields, payWith } from './support/signed-anew.ts';
+import { until } from './support/until.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
@@ -78,7 +79,7 @@ test('a transaction in its turn pays; of two with one nonce, one pays and the ot
   const fields = await inTurn();
   const answers = await Promise.all([pay(1, fields), pay(1, fields)]);
   expect(answers.filter(({ status }) => status === 200)).toHaveLength(1);
-  await until(async () => !(await states()).includes('settling'), 30_000);
+  await until(async () => !(await states()).includes('settling'));
   expect(await states()).toEqual(['answered', 'answered', 'released']);
   expect(await balance(network, 'tempo', payTo)).toBe(20_000n);
   expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);

@@ -6,7 +6,8 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { DEFAULT_SCHEDULE } from '../../host/payments/methods/tempo/sessions/sweeper.ts';
 import type { Network } from '../../host/payments/network/index.ts';
-import { balance, mppOf, type Rig, startNetwork, startRig, until } from './support/payments-rig.ts';
+import { balance, mppOf, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 let network: Network;
 let stop: () => Promise<void>;

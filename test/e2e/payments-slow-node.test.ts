@@ -22,9 +22,9 @@ import {
   type Rig,
   startNetwork,
   startRig,
-  until,
   x402Client,
 } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
@@ -66,22 +66,18 @@ const taken = (code: number) => () =>
     error: { code, message: 'The transaction was added to the mempool but was not processed' },
   });
 
-test.each([4, 5, -32005])(
-  'a node that has taken a charge and answers %s has not refused it',
-  { timeout: 60_000 },
-  async (code) => {
-    const payTo = privateKeyToAccount(generatePrivateKey()).address;
-    rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
-    rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
-    const client = mppClient(network, key(0));
-    node = slowNode(taken(code), 1500);
-    expect((await client.fetch(`${rig.url}/a`)).status).toBe(503);
-    await until(async () => (await stateOf()) === 'answered');
-    await until(async () => (await balance(network, 'tempo', payTo)) === 50_000n);
-  },
-);
+test.each([4, 5, -32005])('a node that has taken a charge and answers %s has not refused it', async (code) => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+  rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
+  const client = mppClient(network, key(0));
+  node = slowNode(taken(code), 1500);
+  expect((await client.fetch(`${rig.url}/a`)).status).toBe(503);
+  await until(async () => (await stateOf()) === 'answered');
+  await until(async () => (await balance(network, 'tempo', payTo)) === 50_000n);
+});
 
-test('a clock that leaps ends no payment that the node has taken', { timeout: 60_000 }, async () => {
+test('a clock that leaps ends no payment that the node has taken', async () => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
   rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
@@ -105,74 +101,68 @@ test.each([
   [-32005, 'limit exceeded, and the clock leaps', true],
   [-32000, 'nonce too low', false],
   [-32000, 'already known', false],
-])(
-  'a node that has taken a settlement of x402 and answers %i %s has not refused it',
-  { timeout: 60_000 },
-  async (code, message, leaps) => {
-    const { x402 } = network;
-    if (!x402) throw new Error('no x402 network');
-    let isArmed = true;
-    let isInPool = false;
-    const server = createServer(async (request, response) => {
-      const body = Buffer.concat(await request.toArray()).toString();
-      const forward = async () => {
-        const answer = await fetch(x402.rpcUrl, {
-          method: 'POST',
-          headers: { 'content-type': 'application/json' },
-          body,
-        });
-        return answer.text();
-      };
-      const isSent = isArmed && body.includes('"eth_sendRawTransaction"');
-      if (isSent) {
-        isInPool = true;
-        setTimeout(() => {
-          isInPool = false;
-          void forward().catch(() => undefined);
-        }, 1_500);
-      }
-      response.setHeader('content-type', 'application/json');
-      const { id } = JSON.parse(body) as { id: number };
-      const fails = (error: object) => JSON.stringify({ jsonrpc: '2.0', id, error });
-      if (isSent) return response.end(fails({ code, message }));
-      // Where the node looks into its pool, the same payment cannot be made once more.
-      if (isInPool && /"eth_(estimateGas|fillTransaction)"/.test(body))
-        return response.end(fails({ code: 3, message: 'execution reverted: authorization is used or canceled' }));
-      response.end(await forward());
-    });
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    try {
-      const chain = withRpc(x402.chain, `http://127.0.0.1:${(server.address() as AddressInfo).port}`);
-      const slow = { ...network, x402: { ...x402, getClient: (account?: never) => clientOf(chain, account) } };
-      const payTo = privateKeyToAccount(generatePrivateKey()).address;
-      rig = await startRig(slow as Network, { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
-      rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
-      const client = x402Client(network, key(1));
-      const before = await balance(network, 'usdc', client.address);
-      const { status } = await client.fetch(`${rig.url}/a`);
-      expect(status).toBe(message === 'already known' ? 200 : 503);
-      isArmed = false;
-      if (leaps) leap();
-      // Sent again while it waits in the pool: told so, and never asked for another payment.
-      const headers = { 'payment-signature': client.sent.signature ?? '' };
-      const again = await fetch(`${rig.url}/a`, { headers });
-      expect(again.status).toBe(status);
-      await until(async () => (await stateOf()) === 'answered');
-      await later(2_000);
-      expect(await balance(network, 'usdc', payTo)).toBe(50_000n);
-      expect(await balance(network, 'usdc', client.address)).toBe(before - 50_000n);
-    } finally {
-      await rig?.close();
-      rig = undefined;
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
+])('a node that has taken a settlement of x402 and answers %i %s has not refused it', async (code, message, leaps) => {
+  const { x402 } = network;
+  if (!x402) throw new Error('no x402 network');
+  let isArmed = true;
+  let isInPool = false;
+  const server = createServer(async (request, response) => {
+    const body = Buffer.concat(await request.toArray()).toString();
+    const forward = async () => {
+      const answer = await fetch(x402.rpcUrl, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body,
+      });
+      return answer.text();
+    };
+    const isSent = isArmed && body.includes('"eth_sendRawTransaction"');
+    if (isSent) {
+      isInPool = true;
+      setTimeout(() => {
+        isInPool = false;
+        void forward().catch(() => undefined);
+      }, 1_500);
     }
-  },
-);
+    response.setHeader('content-type', 'application/json');
+    const { id } = JSON.parse(body) as { id: number };
+    const fails = (error: object) => JSON.stringify({ jsonrpc: '2.0', id, error });
+    if (isSent) return response.end(fails({ code, message }));
+    // Where the node looks into its pool, the same payment cannot be made once more.
+    if (isInPool && /"eth_(estimateGas|fillTransaction)"/.test(body))
+      return response.end(fails({ code: 3, message: 'execution reverted: authorization is used or canceled' }));
+    response.end(await forward());
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  try {
+    const chain = withRpc(x402.chain, `http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+    const slow = { ...network, x402: { ...x402, getClient: (account?: never) => clientOf(chain, account) } };
+    const payTo = privateKeyToAccount(generatePrivateKey()).address;
+    rig = await startRig(slow as Network, { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+    rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
+    const client = x402Client(network, key(1));
+    const before = await balance(network, 'usdc', client.address);
+    const { status } = await client.fetch(`${rig.url}/a`);
+    expect(status).toBe(message === 'already known' ? 200 : 503);
+    isArmed = false;
+    if (leaps) leap();
+    // Sent again while it waits in the pool: told so, and never asked for another payment.
+    const headers = { 'payment-signature': client.sent.signature ?? '' };
+    const again = await fetch(`${rig.url}/a`, { headers });
+    expect(again.status).toBe(status);
+    await until(async () => (await stateOf()) === 'answered');
+    await later(2_000);
+    expect(await balance(network, 'usdc', payTo)).toBe(50_000n);
+    expect(await balance(network, 'usdc', client.address)).toBe(before - 50_000n);
+  } finally {
+    await rig?.close();
+    rig = undefined;
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  }
+});
 
-test('a price that changes while a payment is pending is not asked of who paid before', {
-  timeout: 60_000,
-}, async () => {
+test('a price that changes while a payment is pending is not asked of who paid before', async () => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   const routes = (price: string) => [{ method: 'GET', path: '/a', price }];
   rig = await startRig(wrapped(), { payTo, routes: routes('0.05') });
@@ -208,7 +198,7 @@ test('a price that changes while a payment is pending is not asked of who paid b
   }
 });
 
-test('a payout that the node has taken is not sent again', { timeout: 60_000 }, async () => {
+test('a payout that the node has taken is not sent again', async () => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   rig = await startRig(wrapped(), { payTo, feeBps: 1000, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
   const client = mppClient(network, key(1));
@@ -235,7 +225,7 @@ test('a payout that the node has taken is not sent again', { timeout: 60_000 }, 
   expect(await balance(network, 'tempo', payTo)).toBe(45_000n);
 });
 
-test('a tenant whom the token refuses to pay keeps nobody else from being paid', { timeout: 60_000 }, async () => {
+test('a tenant whom the token refuses to pay keeps nobody else from being paid', async () => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address.toLowerCase() as Hex;
   rig = await startRig(wrapped(), { payTo, feeBps: 1000, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
   await rig.restart({ payoutEveryMs: 600_000 });
@@ -254,9 +244,7 @@ test('a tenant whom the token refuses to pay keeps nobody else from being paid',
   expect(await balance(network, 'tempo', payTo)).toBe(45_000n);
 });
 
-test('a payout that the operator says to have paid while it is being signed is not sent', {
-  timeout: 60_000,
-}, async () => {
+test('a payout that the operator says to have paid while it is being signed is not sent', async () => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   rig = await startRig(wrapped(), { payTo, feeBps: 1000, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
   const { ledger } = rig.payments;
@@ -283,7 +271,7 @@ test('a payout that the operator says to have paid while it is being signed is n
   expect(await balance(network, 'tempo', payTo)).toBe(paidByHost);
 });
 
-test('a pending payment that its payer asks for again is finished', { timeout: 60_000 }, async () => {
+test('a pending payment that its payer asks for again is finished', async () => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   rig = await startRig(wrapped(), {
     payTo,
@@ -329,7 +317,6 @@ test('a pending payment that its payer asks for again is finished', { timeout: 6
 
 test.each(['open', 'closing'])(
   'a channel that is %s and whose deposit was withdrawn buys nothing, and what it owed is told',
-  { timeout: 60_000 },
   async (state) => {
     const payTo = privateKeyToAccount(generatePrivateKey()).address;
     rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/m', price: '0.05', mode: 'metered' }] });
@@ -378,7 +365,7 @@ test.each(['open', 'closing'])(
   },
 );
 
-test('two refunds of one payment are both counted', { timeout: 60_000 }, async () => {
+test('two refunds of one payment are both counted', async () => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   rig = await startRig(wrapped(), {
     payTo,
@@ -406,7 +393,7 @@ test('two refunds of one payment are both counted', { timeout: 60_000 }, async (
   expect(await balance(network, 'tempo', client.address)).toBe(before);
 });
 
-test('a deploy whose settlement takes longer than its caller waits is completed', { timeout: 60_000 }, async () => {
+test('a deploy whose settlement takes longer than its caller waits is completed', async () => {
   rig = await startRig(wrapped(), { payTo: privateKeyToAccount(generatePrivateKey()).address });
   const client = mppClient(network, key(3));
   node = async (ask, args) => {
@@ -421,33 +408,29 @@ test('a deploy whose settlement takes longer than its caller waits is completed'
 test.each([
   ['settlement', ['settled'], 'settling'],
   ['end', ['answered', 'refund_owed'], 'settled'],
-])(
-  'a payment whose %s could not be noted is finished without a restart',
-  { timeout: 60_000 },
-  async (_, lost, state) => {
-    const payTo = privateKeyToAccount(generatePrivateKey()).address;
-    rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
-    rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
-    const { client: registry } = rig.registry;
-    const batch = registry.batch.bind(registry);
-    let isFull = true;
-    registry.batch = async (statements, ...rest) => {
-      const args = statements.flatMap((one) =>
-        typeof one === 'object' && 'args' in one ? Object.values(one.args ?? {}) : [],
-      );
-      if (isFull && lost.some((one) => args.includes(one)))
-        throw Object.assign(new Error('the disk is full'), { code: 'SQLITE_FULL' });
-      return batch(statements, ...rest);
-    };
-    const client = mppClient(network, key(0));
-    expect((await client.fetch(`${rig.url}/a`)).status).toBeGreaterThan(499);
-    expect((await client.fetch(`${rig.url}/_deploy`, { method: 'POST', body: 'app' })).status).toBeGreaterThan(499);
-    await later(2_500);
-    expect(await rows('select state from payments')).toEqual([{ state }, { state }]);
-    isFull = false;
-    await until(async () => (await rows("select id from payments where state = 'answered'")).length === 2);
-    expect(new Set(rig.completed.map((one) => JSON.stringify(one))).size).toBe(1);
-    expect(await balance(network, 'tempo', payTo)).toBe(50_000n);
-    expect((await rig.payments.ledger.reconcile()).ok).toBe(true);
-  },
-);
+])('a payment whose %s could not be noted is finished without a restart', async (_, lost, state) => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+  rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
+  const { client: registry } = rig.registry;
+  const batch = registry.batch.bind(registry);
+  let isFull = true;
+  registry.batch = async (statements, ...rest) => {
+    const args = statements.flatMap((one) =>
+      typeof one === 'object' && 'args' in one ? Object.values(one.args ?? {}) : [],
+    );
+    if (isFull && lost.some((one) => args.includes(one)))
+      throw Object.assign(new Error('the disk is full'), { code: 'SQLITE_FULL' });
+    return batch(statements, ...rest);
+  };
+  const client = mppClient(network, key(0));
+  expect((await client.fetch(`${rig.url}/a`)).status).toBeGreaterThan(499);
+  expect((await client.fetch(`${rig.url}/_deploy`, { method: 'POST', body: 'app' })).status).toBeGreaterThan(499);
+  await later(2_500);
+  expect(await rows('select state from payments')).toEqual([{ state }, { state }]);
+  isFull = false;
+  await until(async () => (await rows("select id from payments where state = 'answered'")).length === 2);
+  expect(new Set(rig.completed.map((one) => JSON.stringify(one))).size).toBe(1);
+  expect(await balance(network, 'tempo', payTo)).toBe(50_000n);
+  expect((await rig.payments.ledger.reconcile()).ok).toBe(true);
+});

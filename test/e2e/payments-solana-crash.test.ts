@@ -2,8 +2,9 @@
 import { lamports } from '@solana/kit';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { deploy, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { type SolanaNode, solanaClient, startSolanaNode } from './support/solana-node.ts';
+import { until } from './support/until.ts';
 
 const PRICE = 50_000n;
 
@@ -58,7 +59,7 @@ test('a host that is killed before or after the node has a transaction, settles 
     const again = await until(async () => {
       const answer = await fetch(`${host.url}/shop/a`, { headers: { 'payment-signature': client.sent.signature } });
       return answer.status === 503 || answer.status === 202 ? undefined : answer;
-    }, 30_000);
+    });
     expect([again.status, await again.text()]).toEqual([200, 'bought']);
     expect(await node.held(seller.address)).toBe(BigInt(index + 1) * PRICE);
   }

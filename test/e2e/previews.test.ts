@@ -7,8 +7,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { commandOf, processTree } from '../bench/processes.ts';
 import { deploy, type Fetch, jsonPost, jsonPut, mppFetch, x402Fetch } from './support/callers.ts';
 import { curl } from './support/curl.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-here.ts';
+import { until } from './support/until.ts';
 
 let host: TestHost;
 let owner: Fetch;
@@ -77,7 +78,7 @@ async function settled(url: string): Promise<void> {
     const answer = await fetch(url);
     await answer.body?.cancel();
     return answer.status === 200 || undefined;
-  }, 60_000);
+  });
 }
 async function askPreview(preview: { id: string }) {
   await settled(at(preview));

@@ -24,7 +24,7 @@ beforeAll(async () => {
   url = `http://localhost:${host.port}`;
   await deploy(mppFetch(host.network, 0), host.url, { slug: 'mine', code: SHOWS });
   await deploy(mppFetch(host.network, 1), host.url, { slug: 'theirs', code: SHOWS });
-}, 120_000);
+});
 afterAll(() => host?.stop());
 
 const challenge = async (method: string, path: string, body?: string) =>

@@ -44,7 +44,7 @@ beforeAll(async () => {
   host = await startHost({ flags: { 'log-level': 'error' } });
   owner = mppFetch(host.network, 0);
   await deploy(owner, host.url, { slug: 'sender', code: PRODUCER, bindings: SENDS });
-}, 120_000);
+});
 afterAll(async () => {
   await host?.stop();
   if (host) rmSync(host.data, { recursive: true, force: true });
@@ -68,13 +68,13 @@ it("a message goes to the owner's consumer, which is started for it, and to nobo
   expect(await send('first')).toBe('sent');
   expect(await send('second', '/batch')).toBe('sent');
   expect(await send('late', '/late')).toBe('sent');
-  await expect.poll(() => taken(), { timeout: 20_000 }).toEqual(['jobs first', 'jobs second', 'jobs second!']);
+  await expect.poll(() => taken()).toEqual(['jobs first', 'jobs second', 'jobs second!']);
   expect(await taken('stranger')).toEqual([]);
   expect(JSON.parse(await send('', '/metrics'))).toMatchObject({ backlogCount: 1 });
   expect(await send('', '/large')).toMatch(/exceeds limit|413|too large/i);
 });
 
-it('nothing acknowledged is lost by kill -9 of the consumer or the host', { timeout: 60_000 }, async () => {
+it('nothing acknowledged is lost by kill -9 of the consumer or the host', async () => {
   const sent: string[] = [];
   let done = false;
   const sending = (async () => {
@@ -85,7 +85,7 @@ it('nothing acknowledged is lost by kill -9 of the consumer or the host', { time
   })();
   for (let round = 1; round <= 2; round++) {
     const from = sent.length;
-    await expect.poll(() => sent.length, { timeout: 30_000 }).toBeGreaterThan(from + 20);
+    await expect.poll(() => sent.length).toBeGreaterThan(from + 20);
     const pid = instancePid(host.data, 'taker');
     if (round === 2) {
       await host.kill();

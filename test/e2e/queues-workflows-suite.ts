@@ -1,6 +1,6 @@
 /** Everything that is expected of queues and workflows, wherever their objects are and whichever node is asked. */
 import { describe, expect, test } from 'vitest';
-import { until } from './support/host.ts';
+import { until } from './support/until.ts';
 
 export const CODE = `
 import { DurableObject, WorkflowEntrypoint } from 'cloudflare:workers';

@@ -1,13 +1,14 @@
 /** Queues and workflows in the sandbox of their tenant: delivery, retries, steps, sleeps, over stops and kill -9. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { BINDINGS, CODE, queuesAndWorkflowsSuite, workBy } from './queues-workflows-suite.ts';
-import { RuntimeRig, until } from './runtime-rig.ts';
+import { RuntimeRig } from './runtime-rig.ts';
+import { until } from './support/until.ts';
 
 let rig: RuntimeRig;
 beforeAll(async () => {
   rig = await RuntimeRig.start();
   await rig.deploy('work', CODE, { bindings: BINDINGS });
-}, 60_000);
+});
 afterAll(() => rig?.stop());
 
 const POST = { method: 'POST' };
@@ -42,13 +43,13 @@ describe('queues', () => {
       // A sender that is between two requests may not notice the kill.
       killed = true;
       await sending;
-      await until(async () => (await rig.fetch('work', '/read/jobs')).ok, 20_000);
+      await until(async () => (await rig.fetch('work', '/read/jobs')).ok);
     }
     const missing = async () => {
       const got = new Set(await read('jobs'));
       return sent.filter((body) => !got.has(body));
     };
-    await until(async () => (await missing()).length === 0, 20_000, `all of ${sent.length}`);
+    await until(async () => (await missing()).length === 0, `all of ${sent.length}`);
   });
 });
 
@@ -57,7 +58,7 @@ describe('workflows', () => {
     await create('sleeper', { n: 1, sleep: 3_000 });
     await until(async () => (await steps('sleeper')).length === 4);
     await rig.runtime.stop('work', 'idle', { drainMs: 0 });
-    await until(() => rig.runtime.status('work').state === 'warm', 15_000);
+    await until(() => rig.runtime.status('work').state === 'warm');
     await until(async () => (await status('sleeper')).status === 'complete');
     expect((await steps('sleeper')).filter((line) => line.startsWith('first'))).toHaveLength(1);
   });
@@ -69,7 +70,7 @@ describe('workflows', () => {
     await until(async () => {
       const answer = await rig.fetch('work', '/status/killed');
       return answer.ok && ((await answer.json()) as { status: string }).status === 'complete';
-    }, 30_000);
+    });
     expect((await steps('killed')).filter((line) => line.startsWith('first'))).toHaveLength(1);
   });
 
@@ -79,8 +80,8 @@ describe('workflows', () => {
     kill();
     await until(() => rig.runtime.status('work').state === 'cold');
     // Nobody asks for it meanwhile.
-    await until(() => rig.runtime.status('work').state === 'warm', 20_000);
-    await until(async () => (await read('steps')).includes('last cut'), 20_000);
+    await until(() => rig.runtime.status('work').state === 'warm');
+    await until(async () => (await read('steps')).includes('last cut'));
     expect((await steps('cut')).filter((line) => line === 'slow cut')).toHaveLength(2);
   });
 });
@@ -101,7 +102,6 @@ test('an update under load loses no message and no step', async () => {
     const reached = sent;
     await until(
       () => sent > reached + 20,
-      10_000,
       () => `a send after ${sent}`,
     );
     await rig.deploy('work', `${CODE}// ${version}`, { bindings: BINDINGS });
@@ -112,10 +112,9 @@ test('an update under load loses no message and no step', async () => {
   await until(async () => {
     const got = new Set((await read('jobs')).slice(before));
     return Array.from({ length: sent }, (_, index) => `u${index}`).every((body) => got.has(body));
-  }, 20_000);
+  });
   await until(
     async () => (await rig.text('work', '/status/updated')).includes('"complete"'),
-    10_000,
     'the end of the workflow',
   );
 });

@@ -2,8 +2,9 @@
 import { readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { account, balances, deploy, type Fetch, jsonPut, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-command.ts';
+import { until } from './support/until.ts';
 
 const DAY = 86_400_000;
 const SLUG = 'evergreen';
@@ -36,13 +37,12 @@ async function nearlyExpired(): Promise<void> {
   const { text } = await host.operator('GET', '/clock');
   await host.advance((await expiry()) - Date.parse((JSON.parse(text) as { now: string }).now) - 2 * DAY);
 }
-const renewed = (before: number) => until(async () => (await expiry()) > before || undefined, 20_000);
+const renewed = (before: number) => until(async () => (await expiry()) > before || undefined);
 /** Another look at what is due. */
 const later = () => host.advance(61_000);
 const platformIsUp = () =>
   until(
     async () => (await fetch(`${host.url}/pay/healthz`)).ok || undefined,
-    30_000,
     () => host.output(),
   );
 /** The books of credit and of payments. */
@@ -89,7 +89,7 @@ test('credit that is short is told, and takes nothing; with credit it renews, on
   const url = 'https://receiver.example.test/hooks';
   await fetch(`${host.url}/pay/me/webhooks`, { method: 'POST', headers: payer(), body: JSON.stringify({ url }) });
   await nearlyExpired();
-  await until(async () => (await auto())?.lastFailure, 20_000);
+  await until(async () => (await auto())?.lastFailure);
   expect(await auto()).toMatchObject({ lastFailure: 'the credit does not cover the price' });
   expect(await me('/renewals')).toMatchObject({
     renewals: [{ slug: 'another' }, { slug: SLUG, mostUsd: '0.25', lastFailure: 'funds' }],
@@ -137,7 +137,7 @@ test('renewed by hand at the same time, it costs as much as it was renewed', asy
   expect(byHand.status).toBe(200);
   for (let n = 0; n < 3; n++) await later();
   const terms = ((await expiry()) - before) / (30 * DAY);
-  await until(async () => had - (await credit()) + held - (await wallet()) === terms * PRICE || undefined, 20_000);
+  await until(async () => had - (await credit()) + held - (await wallet()) === terms * PRICE || undefined);
   expect([1, 2]).toContain(terms);
   await assertBooks();
 });
@@ -151,7 +151,7 @@ test('one command ends it', async () => {
   expect([ended.code, ended.json()]).toEqual([0, { slug: SLUG, auto: null }]);
   const [before, had] = [await expiry(), await credit()];
   await nearlyExpired();
-  await until(async () => (await auto()) === null || undefined, 20_000);
+  await until(async () => (await auto()) === null || undefined);
   for (let n = 0; n < 2; n++) await later();
   expect([await expiry(), await credit()]).toEqual([before, had]);
 });

@@ -2,7 +2,8 @@
 import { readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { RuntimeRig, until } from './runtime-rig.ts';
+import { RuntimeRig } from './runtime-rig.ts';
+import { until } from './support/until.ts';
 
 let rig: RuntimeRig;
 
@@ -55,7 +56,7 @@ it('has no process until the first query', async () => {
 
 it('keeps its data when the instance ends', async () => {
   await rig.runtime.stop('data', 'stopped', { drainMs: 0 });
-  await until(() => databaseProcesses().length === 0, 5_000, 'the database to end with its instance');
+  await until(() => databaseProcesses().length === 0, 'the database to end with its instance');
   expect(await rig.text('data', '/')).toBe('{"n":1}');
 });
 
@@ -74,7 +75,7 @@ it('gives no file to the tenant that a link in its folder leads to', async () =>
   writeFileSync(bait, 'of the host');
   const owner = statSync(bait).uid;
   await rig.runtime.stop('data', 'stopped', { drainMs: 0 });
-  await until(() => databaseProcesses().length === 0, 5_000, 'the database to end with its instance');
+  await until(() => databaseProcesses().length === 0, 'the database to end with its instance');
   symlinkSync(bait, path.join(folder, 'link'));
   expect(await rig.text('data', '/')).toBe('{"n":1}');
   expect(statSync(bait).uid).toBe(owner);
@@ -87,7 +88,7 @@ it('comes back by itself after its processes were killed', async () => {
   const text = await until(async () => {
     const response = await rig.fetch('data', '/put');
     return response.status === 200 ? response.text() : undefined;
-  }, 5_000);
+  });
   expect(JSON.parse(text).n).toBeGreaterThanOrEqual(2);
 });
 

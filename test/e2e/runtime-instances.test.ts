@@ -1,6 +1,7 @@
 /** A slug that wants more than one core is served by two instances, and by one again, without a lost request. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { RuntimeRig, until } from './runtime-rig.ts';
+import { RuntimeRig } from './runtime-rig.ts';
+import { until } from './support/until.ts';
 
 /** Each instance has an id; a request costs CPU, whatever the clock shows. */
 const BUSY = (version: string) => `
@@ -62,15 +63,15 @@ function callers(slug: string, count: number) {
 const instancesOf = (slug: string) => rig.runtime.status(slug).instances ?? 1;
 const idOf = (text: string) => text.split(' ')[1] ?? '';
 
-it('two serve while one core is not enough, through an update, and one again', { timeout: 120_000 }, async () => {
+it('two serve while one core is not enough, through an update, and one again', async () => {
   await rig.deploy('busy', BUSY('v1'));
   await rig.deploy('objects', OBJECTS, { bindings: { durableObjects: { COUNTER: { class: 'Counter' } } } });
   const load = callers('busy', 6);
   const counting = callers('objects', 4);
-  await until(() => instancesOf('busy') === 2, 60_000, 'a second instance');
+  await until(() => instancesOf('busy') === 2, 'a second instance');
   // Both serve.
   const since = load.texts.length;
-  await until(() => new Set(load.texts.slice(since).map(idOf)).size === 2, 30_000, 'answers of both');
+  await until(() => new Set(load.texts.slice(since).map(idOf)).size === 2, 'answers of both');
   await counting.stop();
   // What has objects wanted as much, and stays in one process.
   expect(instancesOf('objects')).toBe(1);
@@ -92,25 +93,23 @@ it('two serve while one core is not enough, through an update, and one again', {
   const slow = Array.from({ length: 4 }, () => rig.text('busy', '/slow'));
   await load.stop();
   expect(load.failures).toEqual([]);
-  await until(() => instancesOf('busy') === 1, 60_000, 'the second to go');
+  await until(() => instancesOf('busy') === 1, 'the second to go');
   const texts = await Promise.all(slow);
   expect(texts.map((text) => text.split(' ')[1])).toEqual(texts.map(() => '.'.repeat(28)));
   expect(new Set(texts.map((text) => text.split(' ')[0])).size).toBe(2);
   await rig.logged('busy', /Fewer instances are enough/);
 });
 
-it('an instance that is killed takes its own requests along, and the other serves on', {
-  timeout: 90_000,
-}, async () => {
+it('an instance that is killed takes its own requests along, and the other serves on', async () => {
   await rig.deploy('attacked', BUSY('v1'));
   const load = callers('attacked', 6);
-  await until(() => instancesOf('attacked') === 2, 60_000, 'a second instance');
+  await until(() => instancesOf('attacked') === 2, 'a second instance');
   const attack = await rig.fetch('attacked', '/swell', { method: 'POST' });
   expect(attack.status).toBe(503);
   expect(await attack.json()).toMatchObject({ code: 'memory_exceeded' });
-  await until(() => instancesOf('attacked') === 1, 10_000, 'its end');
+  await until(() => instancesOf('attacked') === 1, 'its end');
   const since = load.texts.length;
-  await until(() => load.texts.length > since + 5, 30_000, 'answers of the one that is left');
+  await until(() => load.texts.length > since + 5, 'answers of the one that is left');
   await load.stop();
   expect(new Set(load.texts.slice(since).map(idOf)).size).toBe(1);
   // One that the other instance was asked has failed at most for each caller.

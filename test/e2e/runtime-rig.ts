@@ -32,6 +32,7 @@ import type {
 import { Problem } from '../../host/shared/problem.ts';
 import { bindSocket, type ListeningSocket } from '../../host/supervisor/listening-socket.ts';
 import { type ProcessName, takeProcess } from '../../host/supervisor/prefork.ts';
+import { until } from './support/until.ts';
 
 export interface RigOptions {
   runtime?: Partial<Config['runtime']>;
@@ -124,14 +125,13 @@ export class RuntimeRig {
   }
 
   /** Waits until the owner's log has a line that matches. */
-  async logged(slug: string, pattern: RegExp, timeoutMs = 15_000): Promise<LogEntry> {
+  async logged(slug: string, pattern: RegExp): Promise<LogEntry> {
     let entries: LogEntry[] = [];
     return until(
       async () => {
         entries = await this.log(slug);
         return entries.find((entry) => pattern.test(JSON.stringify(entry)));
       },
-      timeoutMs,
       () => `${pattern} in the log of ${slug}: ${JSON.stringify(entries.slice(-3))}`,
     );
   }
@@ -285,22 +285,6 @@ export class RuntimeRig {
     const child = takeProcess(part);
     this.#children.push(child);
     return new Channel<M>(child, local);
-  }
-}
-
-/** Polls until there is an answer. */
-export async function until<T>(
-  find: () => T | undefined | false | Promise<T | undefined | false>,
-  timeoutMs = 10_000,
-  what: string | (() => string) = 'a condition',
-): Promise<T> {
-  const end = Date.now() + timeoutMs;
-  for (;;) {
-    const found = await find();
-    if (found !== undefined && found !== false) return found;
-    if (Date.now() > end)
-      throw new Error(`waited ${timeoutMs} ms in vain for ${typeof what === 'string' ? what : what()}`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
 

@@ -14,7 +14,7 @@ import { detectSandbox } from '../../host/sandbox/index.ts';
 import { endLeftovers } from '../../host/sandbox/leftovers.ts';
 import { spawnConfined } from '../../host/sandbox/spawn.ts';
 import { alive, commandOf, processTree } from '../bench/processes.ts';
-import { until } from './runtime-rig.ts';
+import { until } from './support/until.ts';
 
 const available = async (level: 'bwrap' | 'unshare') =>
   detectSandbox(level).then(
@@ -58,9 +58,9 @@ describe('what workerd finds inside', () => {
       const folder = mkdtempSync(join(tmpdir(), 'cell-'));
       const { process: prewarmed } = await startPrewarmedSandbox({ sandbox, ...sandboxFolders(folder) });
       try {
-        const pid = await until(() => prewarmed.pid(), 5_000, 'the sandbox to be whole');
+        const pid = await until(() => prewarmed.pid(), 'the sandbox to be whole');
         const name = () => readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
-        await until(() => name() === 'workerd', 5_000, 'workerd to run');
+        await until(() => name() === 'workerd', 'workerd to run');
         const variables = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').filter(Boolean);
         expect(variables.filter((variable) => !/^(OLD)?PWD=/.test(variable))).toEqual([
           'GLIBC_TUNABLES=glibc.pthread.rseq=0',
@@ -105,7 +105,7 @@ describe('end of the host', () => {
         expect(existsSync(`/proc/${pid}/exe`) || existsSync(`/proc/${pid}`)).toBe(true);
         host.kill('SIGKILL');
         // A process that only waits to be collected has no memory map any more.
-        await until(() => !alive(pid), 5_000, 'the instance to die with its host');
+        await until(() => !alive(pid), 'the instance to die with its host');
       } finally {
         host.kill('SIGKILL');
         rmSync(folder, { recursive: true, force: true });
@@ -125,11 +125,11 @@ describe('end of the host', () => {
       const tool = spawn('tail', ['-f', '/dev/null', join(folder, 's')], { argv0: 'bwrap', stdio: 'ignore' });
       const gone = once(orphan, 'exit');
       try {
-        const asleep = await until(() => sleepers(orphan.pid!)[0], 5_000, 'the sandbox to be whole');
+        const asleep = await until(() => sleepers(orphan.pid!)[0], 'the sandbox to be whole');
         expect(endLeftovers(other)).toEqual([]);
         expect(alive(asleep)).toBe(true);
         expect(endLeftovers(folder)).toContain(orphan.pid);
-        await until(() => !alive(asleep), 5_000, 'what was inside to end');
+        await until(() => !alive(asleep), 'what was inside to end');
         await gone;
         expect(alive(tool.pid!)).toBe(true);
       } finally {
@@ -152,7 +152,7 @@ describe('a sandbox whose outermost process is killed', () => {
         await spawnConfined(deaf(bwrap!), asleepIn(folder)),
       ];
       const [asleep, living] = await Promise.all(
-        [hit, other].map(({ helper }) => until(() => sleepers(helper!)[0], 5_000, 'the sandbox to be whole')),
+        [hit, other].map(({ helper }) => until(() => sleepers(helper!)[0], 'the sandbox to be whole')),
       );
       process.kill(hit.helper!, 'SIGKILL');
       expect(await hit.ended).toMatchObject({ signal: 'SIGKILL' });

@@ -3,7 +3,8 @@ import { readFileSync, readlinkSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { commandOf, processTree } from '../bench/processes.ts';
 import { deploy, type Fetch, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 const DAY_MS = 86_400_000;
 const CALLEE = `
@@ -104,7 +105,7 @@ beforeAll(async () => {
     OWN: { entrypoint: 'Own', props: { who: 'props' } },
   };
   await deploy(owner, host.url, { slug: 'caller', code: CALLER, bindings: { services } });
-}, 120_000);
+});
 afterAll(async () => {
   await host?.stop();
 });
@@ -188,36 +189,36 @@ it('an instance with calls under way is in use; one without ends, and is started
     const metadata = (await (await fetch(`${host.url}/_admin/get/callee`)).json()) as { runtime?: { state: string } };
     return metadata.runtime?.state;
   };
-  await until(async () => (await state()) === 'cold' || undefined, 10_000);
+  await until(async () => (await state()) === 'cold' || undefined);
   expect(await Promise.all([ask('add'), ask('error'), ask('add')])).toEqual([3, [418, 'tea', 'teapot'], 3]);
 });
 
 it('an update switches, and cuts off no call', async () => {
   const calls = [ask('slow?ms=1500'), ask('slowFetch?ms=1500')];
-  await until(async () => (await ask('version')) === 'one' || undefined, 5_000);
+  await until(async () => (await ask('version')) === 'one' || undefined);
   const updated = owner(`${host.url}/_admin/code/callee`, jsonPut({ code: callee('two') }));
   const versions = new Set<string>();
   await until(async () => {
     const version = await ask('slowFetch?ms=0');
     versions.add(version);
     return version === 'two' || undefined;
-  }, 10_000);
+  });
   expect([...versions]).toEqual(['one', 'two']);
   expect((await updated).status).toBe(200);
   expect(await Promise.all(calls)).toEqual(['one', 'one']);
-  await until(async () => (await ask('version')) === 'two' || undefined, 5_000);
+  await until(async () => (await ask('version')) === 'two' || undefined);
   expect(await ask('named')).toBe('admin of two');
 });
 
 it('a callee that is killed: calls under way end with an error at once, those after it are answered', async () => {
   // Kills count as crashes: after some in a row it is started again with a pause.
-  const version = () => until(async () => /^(?:one|two)$/.exec(await ask('version'))?.[0], 30_000);
+  const version = () => until(async () => /^(?:one|two)$/.exec(await ask('version'))?.[0]);
   for (let round = 0; round < 3; round++) {
     await version();
     const begun = await ask('slowCalls');
     const acts = ['slow?ms=60000', 'slowFetch?ms=60000', 'many?n=5'];
     const calls = acts.flatMap((act) => [ask(act), ask(act), ask(act)]);
-    await until(async () => (await ask('slowCalls')) === begun + 3 + 3 + 3 * 5 || undefined, 20_000);
+    await until(async () => (await ask('slowCalls')) === begun + 3 + 3 + 3 * 5 || undefined);
     const from = performance.now();
     for (const pid of instancesOf('callee')) kill(pid);
     const of = (at: number) => Promise.all(calls.slice(at, at + 3));
@@ -271,7 +272,7 @@ describe('another owner', () => {
     const admin = await bind(stranger, 'guest', { B: { service: 'callee', entrypoint: 'Admin' } });
     expect([admin.status, await admin.text()]).toEqual([400, expect.stringContaining('has not opened Admin to guest')]);
     const slow = ask('slow?ms=20000', 'guest');
-    await until(async () => (await ask('add', 'guest')) === 3 || undefined, 5_000);
+    await until(async () => (await ask('add', 'guest')) === 3 || undefined);
     expect((await bind(owner, 'callee', { OTHERS: { open: [`${strangersAddress}/other`] } })).status).toBe(200);
     expect((await ask('error', 'guest'))[0]).toBe(403);
     expect((await slow).error).toBeDefined();

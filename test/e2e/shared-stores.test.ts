@@ -5,8 +5,9 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { withRestored } from './support/backup.ts';
 import { deploy, type Fetch, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
 import { filesWith } from './support/files.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-here.ts';
+import { until } from './support/until.ts';
 
 const DAY_MS = 86_400_000;
 /** `/kv/NAME/key`: PUT keeps the body, GET answers it; `/once/NAME/key` puts only where there is nothing. */
@@ -49,7 +50,7 @@ beforeAll(async () => {
   await deploy(owner, host.url, { slug: 'shop', code: HANDLER, bindings: SHARED });
   const bindings = { kv: { TICKETS: { id: 'sessions', shared: true }, ALONE: { id: 'sessions' } }, r2: SHARED.r2 };
   await deploy(owner, host.url, { slug: 'backoffice', code: HANDLER, bindings });
-}, 120_000);
+});
 afterAll(async () => {
   await host?.stop();
   if (host) rmSync(host.data, { recursive: true, force: true });
@@ -128,7 +129,7 @@ it('what is shared has a quota of its own, and usage tells of it', async () => {
   expect(storage.kvBytes).toBeLessThan(100);
 });
 
-it('it is there after a kill, and in the backup', { timeout: 90_000 }, async () => {
+it('it is there after a kill, and in the backup', async () => {
   await host.kill();
   host = await host.restart();
   owner = mppFetch(host.network, 0);
@@ -167,9 +168,7 @@ it('projects for wrangler share by the ids in their files, where turnpike.json o
   expect(await get('project-c/kv/KV/key')).toBe('nothing');
 });
 
-it('goes with the last deployment that named it, and nobody finds it under the slug', {
-  timeout: 120_000,
-}, async () => {
+it('goes with the last deployment that named it, and nobody finds it under the slug', async () => {
   const tenants = path.join(host.data, 'tenants');
   const everywhere = () => filesWith('pterodactylus', tenants);
   const remove = async (slug: string) => {
@@ -178,7 +177,6 @@ it('goes with the last deployment that named it, and nobody finds it under the s
     await host.advance(8 * DAY_MS);
     await until(
       () => readdirSync(tenants).length < before,
-      60_000,
       () => host.output(),
     );
   };
@@ -193,7 +191,6 @@ it('goes with the last deployment that named it, and nobody finds it under the s
   await remove('backoffice');
   await until(
     () => everywhere().length === 0,
-    60_000,
     () => everywhere().join('\n'),
   );
   expect(await get('stranger/kv/SESSIONS/key')).toBe('theirs');

@@ -135,13 +135,13 @@ describe('FFmpeg', () => {
     await once(response, 'data');
     expect(encoders()).toHaveLength(1);
     call.destroy();
-    await expect.poll(encoders, { timeout: 10_000 }).toEqual([]);
+    await expect.poll(encoders).toEqual([]);
     expect((await speak({ text: TEXT, encoding: 'opus' })).status).toBe(200);
   });
 
   it('that is killed breaks the answer off, or is an error of its own', async () => {
     const spoken = speak({ text: 'The children played with a ball in the park. '.repeat(40), encoding: 'aac' });
-    await expect.poll(encoders, { interval: 5, timeout: 10_000 }).toHaveLength(1);
+    await expect.poll(encoders, { interval: 5 }).toHaveLength(1);
     for (const pid of encoders()) process.kill(pid, 'SIGKILL');
     const outcome = await spoken.catch((error: Error) => error);
     expect(outcome instanceof Error || outcome.status !== 200).toBe(true);

@@ -9,8 +9,9 @@ import { loadNetworkKeys } from '../../host/payments/network/keys.ts';
 import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
 import { acceptedErrors, wordErrorRate } from '../speech/harness/word-errors.ts';
 import { account, balances, deploy, type Fetch, jsonPost, mppFetch, x402Fetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { lookAt, newPage, openBrowser } from './support/page-browser.ts';
+import { until } from './support/until.ts';
 
 const PARAGRAPH =
   'The weather was warm this morning, and many people went to the park to enjoy the sun. The children played with a ball while their parents talked about the news of the day. In the afternoon the family had dinner in a small restaurant near the river. Everyone was happy with the food and the service. They decided to come back again next week.';
@@ -40,7 +41,7 @@ async function startSpeechHost(engine: RunningEngine): Promise<TestHost> {
     },
   });
   // built-in tenants are deployed while the host already serves
-  await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), 60_000, host.output);
+  await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), host.output);
   return {
     ...host,
     async stop() {
@@ -66,7 +67,7 @@ async function voice(): Promise<string> {
 
 /** The price is taken and the rest of it given back: at the end exactly `charge` (micro-USD) is gone. */
 async function expectCharged(before: bigint, charge: number, wallet = 0, on = host): Promise<void> {
-  await expect.poll(() => wealth(wallet, on), { timeout: 30_000 }).toBe(before - BigInt(charge));
+  await expect.poll(() => wealth(wallet, on)).toBe(before - BigInt(charge));
 }
 
 /** At 100 micro-USD a second, a started micro-USD is charged. */
@@ -268,7 +269,7 @@ describe('callbacks', () => {
     const seen = await until(async () => {
       const deliveries = (await (await fetch(`${host.url}/inbox`)).json()) as unknown[];
       return deliveries.length >= 2 ? deliveries : undefined;
-    }, 30_000);
+    });
     const delivery = {
       method: 'PUT',
       id,
@@ -296,13 +297,13 @@ describe('the page', () => {
       await page.getByLabel('Text').fill('Hello from the page.');
       await page.getByRole('button', { name: 'Speak' }).click();
       const shown = () => page.locator('#cost, #answer').allTextContents();
-      await expect.poll(shown, { timeout: 30_000 }).toContain('Cost: 0.0005 USDC of play money.');
+      await expect.poll(shown).toContain('Cost: 0.0005 USDC of play money.');
       const audio = page.locator('audio');
       await expect
         .poll(() => audio.evaluate((element) => 'duration' in element && element.duration))
         .toBeGreaterThan(0.5);
       await page.getByRole('button', { name: 'Read' }).click();
-      await expect.poll(shown, { timeout: 30_000 }).toContain('Cost: 0.005 USDC of play money.');
+      await expect.poll(shown).toContain('Cost: 0.005 USDC of play money.');
       expect(await page.locator('#answer').textContent()).toContain('"sentiments"');
       await expectCharged(before, 5500, DEMO_WALLET);
 
@@ -349,7 +350,7 @@ describe('the page', () => {
       await page.goto(`http://localhost:${host.port}/speech/`);
       const price = () => page.locator('#listen-price').textContent();
       await page.getByRole('button', { name: 'Record' }).click();
-      await expect.poll(price, { timeout: 60_000 }).toMatch(/^Recording … ([4-9]|\d\d) s$/);
+      await expect.poll(price).toMatch(/^Recording … ([4-9]|\d\d) s$/);
       await page.getByRole('button', { name: 'Stop' }).click();
       await expect.poll(price).toMatch(/^Ready: \d\.\d s\. It costs 0\.0\d+ USDC/);
       await page.getByRole('button', { name: 'Transcribe', exact: true }).click();

@@ -138,9 +138,9 @@ describe('more than is paid for', () => {
     expect(hour.length).toBeLessThan(MB);
     const { socket, lines } = await open('max_billable_ms=10000', 'bomb');
     socket.send(hour);
-    await expect.poll(() => lines.at(-1)?.end, { timeout: 20_000 }).toBeDefined();
+    await expect.poll(() => lines.at(-1)?.end).toBeDefined();
     // a goodbye that nobody reads would hold the place for half a minute
-    await expect.poll(places, { timeout: 10_000 }).toMatchObject({ running: 0 });
+    await expect.poll(places).toMatchObject({ running: 0 });
     expect(lines.at(-1)).toMatchObject({
       heardMs: 10_000,
       end: { code: 1000, reason: expect.stringMatching(/^PAYMENT-0001/) },
@@ -197,9 +197,9 @@ describe('whoever vanishes', () => {
     for (const part of [sound.subarray(0, 2000), sound]) {
       const { socket } = await open('', 'gone');
       socket.send(part);
-      await expect.poll(decoders, { timeout: 10_000, interval: 10 }).not.toEqual([]);
+      await expect.poll(decoders, { interval: 10 }).not.toEqual([]);
       socket.terminate();
-      await expect.poll(decoders, { timeout: 10_000 }).toEqual([]);
+      await expect.poll(decoders).toEqual([]);
     }
   });
 
@@ -207,7 +207,7 @@ describe('whoever vanishes', () => {
     const { socket, lines } = await open('', 'killed');
     const closed = new Promise((resolve) => socket.once('close', resolve));
     socket.send(tone('two.webm'));
-    await expect.poll(() => lines.at(-1)?.heardMs ?? 0, { timeout: 10_000 }).toBeGreaterThan(500);
+    await expect.poll(() => lines.at(-1)?.heardMs ?? 0).toBeGreaterThan(500);
     process.kill(decoders()[0] ?? 0, 'SIGKILL');
     socket.send('{"type":"CloseStream"}');
     await closed;
@@ -218,5 +218,5 @@ describe('whoever vanishes', () => {
 it('and the engine hears on, with no process left and no memory lost', async () => {
   expect(await end(await open(RAW, 'last'), [new Uint8Array(64_000)])).toMatchObject({ heardMs: 2000 });
   expect(decoders()).toEqual([]);
-  await expect.poll(() => privateBytes([engine.pid]) - idle, { timeout: 10_000 }).toBeLessThan(MOST_GROWTH);
+  await expect.poll(() => privateBytes([engine.pid]) - idle).toBeLessThan(MOST_GROWTH);
 });

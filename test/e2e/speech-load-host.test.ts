@@ -4,7 +4,8 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { commandOf, processTree } from '../bench/processes.ts';
 import { JUDGE_TIMES } from '../times.ts';
 import { balances, deploy, type Fetch, jsonPost, mppFetch, x402Fetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 const SENTENCES =
   'The weather was warm this morning, and many people went to the park to enjoy the sun. The children played with a ball while their parents talked about the news of the day. In the afternoon the family had dinner in a small restaurant near the river. Everyone was happy with the food and the service. They decided to come back again next week. ';
@@ -42,7 +43,6 @@ beforeEach(async () => {
         ({ ok }) => ok || undefined,
         () => undefined,
       ),
-    60_000,
     host.output,
   );
   await deploy(mppFetch(host.network, 0), host.url, {
@@ -111,7 +111,7 @@ it('are queued or refused uncharged, and others are served as before', async () 
       if (!ending) others.push(error);
     }
   });
-  await expect.poll(() => [refused.length, others], { timeout: 60_000 }).toEqual([CALLS - JOBS - OF_ONE_PAYER, []]);
+  await expect.poll(() => [refused.length, others]).toEqual([CALLS - JOBS - OF_ONE_PAYER, []]);
   for (const refusal of refused) expect(refusal).toEqual({ code: 'TOO_MANY_REQUESTS', charged: null });
   expect(await queue()).toMatchObject({ running: JOBS, waiting: OF_ONE_PAYER });
   const during = await typicalP99(BESIDE_MS);
@@ -123,10 +123,10 @@ it('are queued or refused uncharged, and others are served as before', async () 
 
   const recognizing = () => processTree([host.pid]).filter((pid) => commandOf(pid).includes('pocketsphinx'));
   // It begins when the audio is decoded.
-  await expect.poll(recognizing, { timeout: 60_000 }).toHaveLength(JOBS);
+  await expect.poll(recognizing).toHaveLength(JOBS);
   const recognizers = recognizing();
   ending = true;
   await host.stop();
   await Promise.all(calls);
-  await expect.poll(() => recognizers.filter((pid) => existsSync(`/proc/${pid}`)), { timeout: 30_000 }).toEqual([]);
+  await expect.poll(() => recognizers.filter((pid) => existsSync(`/proc/${pid}`))).toEqual([]);
 });

@@ -28,8 +28,8 @@ import { tryModel } from '../../builtin-tenants/speech/models/trial.ts';
 import defaults from '../../config/turnpike.default.json' with { type: 'json' };
 import { configSchema } from '../../host/shared/config.ts';
 import { makeStreamingModel } from '../speech/harness/streaming-model.ts';
-import { until } from './support/host.ts';
 import { type ModelServer, startModelServer } from './support/model-server.ts';
+import { until } from './support/until.ts';
 
 const NAME = 'zipformer-ctc-machine-voices';
 const MODELS = fileURLToPath(new URL('../speech/model', import.meta.url));

@@ -49,9 +49,9 @@ it('gives the place of a caller that leaves to others, and ends what worked for 
   const left = request({ socketPath: engine.socket, method: 'POST', path: '/listen' });
   left.on('error', () => {});
   left.end(toneWav(4));
-  await expect.poll(queue, { timeout: 10_000, interval: 10 }).toMatchObject({ running: 1 });
+  await expect.poll(queue, { interval: 10 }).toMatchObject({ running: 1 });
   left.destroy();
-  await expect.poll(queue, { timeout: 10_000 }).toMatchObject({ running: 0, waiting: 0 });
+  await expect.poll(queue).toMatchObject({ running: 0, waiting: 0 });
   const children = () => readFileSync(`/proc/${engine.pid}/task/${engine.pid}/children`, 'utf8').trim();
-  await expect.poll(children, { timeout: 10_000 }).toBe('');
+  await expect.poll(children).toBe('');
 });

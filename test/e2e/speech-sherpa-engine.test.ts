@@ -19,7 +19,7 @@ import { requestSocket } from '../speech/harness/socket.ts';
 import { toneWav } from '../speech/harness/sound.ts';
 import { makeStreamingModel, STREAMING } from '../speech/harness/streaming-model.ts';
 import { wordErrorRate } from '../speech/harness/word-errors.ts';
-import { until } from './support/host.ts';
+import { until } from './support/until.ts';
 
 /** Its words are the model's, its sentences are not: nothing of it was trained on. */
 const PARAGRAPH =
@@ -241,10 +241,14 @@ describe('the engine alone', () => {
     const quarter = silence(900);
     const heard = listen(quarter);
     let most = 0;
-    await until(async () => {
-      for (const pid of jobs()) most = Math.max(most, residentBytes(pid));
-      return (await Promise.race([heard, undefined])) as object | undefined;
-    }, 300_000);
+    await until(
+      async () => {
+        for (const pid of jobs()) most = Math.max(most, residentBytes(pid));
+        return (await Promise.race([heard, undefined])) as object | undefined;
+      },
+      'what is heard',
+      300_000,
+    );
     expect(await heard).toMatchObject({ status: 200, durationMs: 900_000, channels: [{ words: [] }] });
     expect(most).toBeGreaterThan(0);
     expect(most).toBeLessThan(300 * 1024 * 1024);
@@ -252,13 +256,13 @@ describe('the engine alone', () => {
     const call = request({ socketPath: engine.socket, method: 'POST', path: '/listen' });
     call.on('error', () => {});
     call.end(quarter);
-    await expect.poll(jobs, { timeout: 30_000, interval: 20 }).toHaveLength(1);
+    await expect.poll(jobs, { interval: 20 }).toHaveLength(1);
     call.destroy();
     await expect.poll(jobs).toEqual([]);
     await expect.poll(async () => (await listening()).queue.running).toBe(0);
 
     const killed = listen(quarter);
-    await expect.poll(jobs, { timeout: 30_000, interval: 20 }).toHaveLength(1);
+    await expect.poll(jobs, { interval: 20 }).toHaveLength(1);
     process.kill(jobs()[0] ?? 0, 'SIGKILL');
     expect(await killed).toMatchObject({ status: 500, code: 'internal' });
     expect(await listening()).toMatchObject({ ok: true, queue: { running: 0 } });

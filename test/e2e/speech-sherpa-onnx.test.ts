@@ -19,10 +19,11 @@ import { PIPER, packVoice } from '../speech/harness/voices.ts';
 import { wordErrorRate } from '../speech/harness/word-errors.ts';
 import { expectTime } from '../times.ts';
 import { account, balances, deploy, jsonPost, mppFetch, paymentFor } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { startModelServer } from './support/model-server.ts';
 import type { CommandResult } from './support/turnpike-command.ts';
 import { turnpike } from './support/turnpike-here.ts';
+import { until } from './support/until.ts';
 
 /** Its words are the model's, its sentences are not: nothing of it was trained on. */
 const PARAGRAPH =
@@ -77,11 +78,7 @@ describe('on the host', () => {
     );
     await publisher.stop();
     // the tenant is there before the engine has loaded its voices and its model
-    await until(
-      async () => ((await listenHealth().catch(() => undefined))?.ok ? true : undefined),
-      60_000,
-      host.output,
-    );
+    await until(async () => ((await listenHealth().catch(() => undefined))?.ok ? true : undefined), host.output);
   });
 
   afterAll(async () => await host?.stop());
@@ -147,7 +144,7 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
       expect.objectContaining(UNKNOWN_CONFIDENCE),
     );
     const charge = Math.ceil(Math.round(heard.metadata.duration * 1000) / 10);
-    await expect.poll(wealth, { timeout: 30_000 }).toBe(before - BigInt(charge));
+    await expect.poll(wealth).toBe(before - BigInt(charge));
   });
 
   describe.skipIf(flite === undefined)('live', () => {
@@ -250,7 +247,7 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
         expect.arrayContaining(['diarize', 'confidence']),
       );
       expect([code, reason]).toEqual([1000, expect.stringContaining(`charged ${metadata?.charge.usd} USD`)]);
-      await expect.poll(() => wealthOf(3), { timeout: 30_000 }).toBe(before - BigInt(seconds * 100));
+      await expect.poll(() => wealthOf(3)).toBe(before - BigInt(seconds * 100));
       // From the moment at which the last of what it tells of was sent.
       const lags = results
         .filter(({ is_final }) => !is_final)
@@ -310,11 +307,11 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
       }
       // Three times was enough: the next has to wait, as with files.
       await expect(openStream(6, RAW)).rejects.toThrow();
-      await expect.poll(() => wealthOf(6), { timeout: 30_000 }).toBe(before);
+      await expect.poll(() => wealthOf(6)).toBe(before);
       const later = await until(() => openStream(6, RAW).catch(() => undefined));
       later.socket.sendCloseStream({ type: 'CloseStream' });
       expect((await later.closed).code).toBe(1000);
-      await expect.poll(() => wealthOf(6), { timeout: 30_000 }).toBe(before);
+      await expect.poll(() => wealthOf(6)).toBe(before);
     });
 
     it('nothing is heard beyond what is held: the stream ends and says so', async () => {
@@ -325,7 +322,7 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
       const { code, reason } = await closed;
       expect([code, reason]).toEqual([1000, expect.stringContaining('hold more with x-max-price')]);
       expect(said.at(-1)).toMatchObject({ charge: { usd: '0.001', seconds: 10 } });
-      await expect.poll(() => wealthOf(6), { timeout: 30_000 }).toBe(before - 1_000n);
+      await expect.poll(() => wealthOf(6)).toBe(before - 1_000n);
     });
 
     it('cuts: the caller, the recognizer and the engine; each costs the seconds that were heard', async () => {
@@ -342,7 +339,7 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
         cut(socket);
         // The recognizer is missed when it is needed; the next piece may find another one already.
         if (socket.readyState === 1) socket.sendFinalize({ type: 'Finalize' });
-        await Promise.race([closed, until(() => (said.some((one) => one.from_finalize) ? true : undefined), 30_000)]);
+        await Promise.race([closed, until(() => (said.some((one) => one.from_finalize) ? true : undefined))]);
         if (socket.readyState === 1) socket.sendCloseStream({ type: 'CloseStream' });
         const { code, reason } = await closed;
         if (cut !== cuts[0]) {
@@ -353,8 +350,8 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
           expect(said.at(-1)).toMatchObject({ type: 'Metadata', charge: { usd: '0.0002', seconds: 2 } });
         }
         before -= 200n;
-        await expect.poll(() => wealthOf(7), { timeout: 30_000 }).toBe(before);
-        await until(async () => ((await listenHealth().catch(() => undefined))?.ok ? true : undefined), 60_000);
+        await expect.poll(() => wealthOf(7)).toBe(before);
+        await until(async () => ((await listenHealth().catch(() => undefined))?.ok ? true : undefined));
       }
     });
 
@@ -402,7 +399,7 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
       expect(await closed).toMatchObject({ code: 1000, reason: expect.stringContaining(`charged ${usd} USD`) });
       expect(said.at(-1)).toMatchObject({ type: 'Metadata', charge: { usd, characters } });
       await until(() => (Buffer.concat(audio).length > 2 * 32_000 ? true : undefined));
-      await expect.poll(() => wealthOf(5), { timeout: 30_000 }).toBe(before - BigInt(characters * 25));
+      await expect.poll(() => wealthOf(5)).toBe(before - BigInt(characters * 25));
     });
 
     function kill(pattern: RegExp): void {
@@ -494,7 +491,7 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
     expect(next).toMatchObject({ status: 200, model: `sherpa-onnx-${PIPER}` });
     expect(next.audio.length).toBeGreaterThan(48_000);
     const charge = BigInt((whole.length + 1) * text.length * 25);
-    await expect.poll(wealth, { timeout: 30_000 }).toBe(before - charge);
+    await expect.poll(wealth).toBe(before - charge);
     const { engines } = (await (await fetch(`${speech}/healthz`)).json()) as { engines: { speak: object } };
     expect(engines.speak).toMatchObject({ detail: { voices: [{ name: PIPER }] } });
     expect(await listenHealth()).toMatchObject({ ok: true, detail: { engine: NAME } });

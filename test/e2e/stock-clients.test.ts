@@ -8,8 +8,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { MPPX_COMMAND, MPPX_PACKAGES, X402_PACKAGES } from '../../builtin-tenants/kit/stock-clients.ts';
 import { deploy, mppFetch } from './support/callers.ts';
 import { type EmptyFolder, emptyFolder } from './support/empty-folder.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { type SolanaNode, startSolanaNode } from './support/solana-node.ts';
+import { until } from './support/until.ts';
 
 let solana: SolanaNode;
 let host: TestHost;
@@ -24,7 +25,7 @@ beforeAll(async () => {
     'payments-solana-recipient': address,
   };
   [host, folder] = await Promise.all([startHost({ builtins: ['speech', 'pay', 'deals'], flags }), emptyFolder()]);
-  await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), 60_000, host.output);
+  await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), host.output);
   await deploy(mppFetch(host.network, 3), host.url, {
     slug: 'shop',
     // It answers every path, and has no description of its own.
@@ -79,7 +80,7 @@ test('README: the line with the mppx command deploys', async () => {
   expect(output).toContain('"slug":"hey"');
 });
 
-test('README: the lines from nothing to a project deploy it, with its tables', { timeout: 60_000 }, async () => {
+test('README: the lines from nothing to a project deploy it, with its tables', async () => {
   const lines = block(await readFile('README.md', 'utf8'), 'From nothing:').replaceAll('../my-project', './my-project');
   const checkout = `shopt -s expand_aliases\n${lines.replace('$PWD', process.cwd())}`;
   const output = await folder.sh(checkout, { TURNPIKE_URL: host.url, TURNPIKE_DATA: host.data });
@@ -88,9 +89,7 @@ test('README: the lines from nothing to a project deploy it, with its tables', {
   expect(await note.json()).toEqual([{ id: 1, text: 'a note' }]);
 });
 
-test('README and llms.txt: the command as a package deploys a paid API, from an empty folder', {
-  timeout: 120_000,
-}, async () => {
+test('README and llms.txt: the command as a package deploys a paid API, from an empty folder', async () => {
   const prefix = await mkdtemp(path.join(tmpdir(), 'tp-global-'));
   try {
     const env = {
@@ -149,7 +148,7 @@ async function payerOnSolana(): Promise<number[]> {
   return [...key];
 }
 
-test('SELLING.md: which client pays for what', { timeout: 300_000 }, async () => {
+test('SELLING.md: which client pays for what', async () => {
   await deploy(mppFetch(host.network, 3), host.url, {
     slug: 'market',
     code: `export default { async fetch(request, env) {
@@ -165,7 +164,7 @@ test('SELLING.md: which client pays for what', { timeout: 300_000 }, async () =>
     bindings: { payments: true },
   });
   const rules = `${host.url}/pay/deals/v1/rules`;
-  await until(async () => (await fetch(rules)).status === 402 || undefined, 60_000, host.output);
+  await until(async () => (await fetch(rules)).status === 402 || undefined, host.output);
   const said = /\n\| Sold here \|([\s\S]*?)\n\n/.exec(await readFile('host/payments/SELLING.md', 'utf8'))?.[0] ?? '';
   const [head = [], , ...rows] = said
     .trim()
@@ -217,7 +216,7 @@ test('/speech/docs: the command speaks, and the program with the Deepgram SDK sp
 test('redocly finds no error in the OpenAPI documents', async () => {
   const names = ['', '/speech', '/pay', '/shop'];
   for (const name of names)
-    await until(async () => (await fetch(`${host.url}${name}/openapi.json`)).ok || undefined, 60_000, host.output);
+    await until(async () => (await fetch(`${host.url}${name}/openapi.json`)).ok || undefined, host.output);
   // Into files: it ends before a pipe has taken all of what it says.
   const lint = names.map((name, at) => `redocly lint --format=json ${host.url}${name}/openapi.json > said${at}.json`);
   await folder.sh(`npx -y -p @redocly/cli@2.77.0 -c '${lint.join(' && ')}'`, { REDOCLY_TELEMETRY: 'off' });

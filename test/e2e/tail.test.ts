@@ -2,8 +2,9 @@
 import { rmSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { deploy, type Fetch, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-here.ts';
+import { until } from './support/until.ts';
 
 let host: TestHost;
 let owner: Fetch;
@@ -21,7 +22,7 @@ beforeAll(async () => {
     paidRoutes: [{ method: 'GET', path: '/priced', price: '0.01' }],
   });
   await deploy(owner, host.url, { slug: 'other', code: 'export default { fetch: () => new Response("other") }' });
-}, 60_000);
+});
 afterAll(async () => {
   await host?.stop();
   if (host) rmSync(host.data, { recursive: true, force: true });
@@ -81,7 +82,7 @@ it('filters, and prints one document a line', async () => {
   });
 });
 
-it('goes on when the host was killed and is there again', { timeout: 90_000 }, async () => {
+it('goes on when the host was killed and is there again', async () => {
   let seen = '';
   let over = false;
   const following = turnpike(['--host-url', host.url, '--data', host.data, 'tail', 'tailed'], {

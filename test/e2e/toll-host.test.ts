@@ -16,7 +16,8 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { localEvmChain, localTempoChain } from '../../host/payments/network/chains.ts';
 import { tempoClient, x402Client } from '../../host/payments/network/clients.ts';
 import { formatUsd, micro } from '../../host/shared/money.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 const HANDLER = `let started = 0, gone = 0;
 export default {
@@ -300,7 +301,7 @@ async function payAtSecondAttempt(payer: MoodyPayer, query: string, statuses: nu
   const second = await until(async () => {
     const answer = await fetch(url, { headers });
     return query === LOOPS && statuses.includes(answer.status) ? undefined : answer;
-  }, 60_000);
+  });
   expect(second.status, `${what}: ${await second.clone().text()}`).toBe(200);
   expect(second.headers.get('x-payment-amount'), what).toBe(formatUsd(micro(cost)));
   const { id } = (await second.json()) as { id: string };
@@ -312,9 +313,7 @@ async function payAtSecondAttempt(payer: MoodyPayer, query: string, statuses: nu
   if (token) await until(async () => before - (await money()) === cost || undefined);
 }
 
-test('a handler that fails, throws, hangs or is killed: nothing is charged, and the same credential pays later, once', {
-  timeout: 180_000,
-}, async () => {
+test('a handler that fails, throws, hangs or is killed: nothing is charged, and the same credential pays later, once', async () => {
   const { payers, session } = moodyPayers();
   const before = await Promise.all(payers.map(({ client, token }) => balance(token ?? 'tempo', client.address)));
   for (const [first, statuses] of [
@@ -335,9 +334,7 @@ test('a handler that fails, throws, hangs or is killed: nothing is charged, and 
   }
 });
 
-test('x-charge: more than the price is clamped, nothing is free, and what is no amount is refused at no cost', {
-  timeout: 120_000,
-}, async () => {
+test('x-charge: more than the price is clamped, nothing is free, and what is no amount is refused at no cost', async () => {
   const { payers, session } = moodyPayers();
   const metered = payers.filter(({ route }) => route === 'moody-metered');
   const before = await Promise.all(metered.map(({ client, token }) => balance(token ?? 'tempo', client.address)));
@@ -416,7 +413,7 @@ test('usage counts each request of a caller once, and revenue what was charged',
       const now = await usage();
       if (now.requests !== last) [last, since] = [now.requests, performance.now()];
       return now.requests >= least && performance.now() - since > 2_500 ? now : undefined;
-    }, 60_000);
+    });
   };
   const before = await steady(0);
   for (let i = 0; i < 3; i += 1) expect((await mpp(1).fetch(`${host.url}/shop/fixed`)).status).toBe(200);
@@ -465,7 +462,7 @@ test.each([204, 205, 304])(
   },
 );
 
-test('the host is killed in the middle of a paid call: the retry settles it once', { timeout: 60_000 }, async () => {
+test('the host is killed in the middle of a paid call: the retry settles it once', async () => {
   const client = mpp(1);
   const before = await balance('tempo', client.address);
   const call = client.fetch(`${host.url}/shop/fixed`).catch(() => undefined);

@@ -11,7 +11,8 @@ import { localTempoChain } from '../../host/payments/network/chains.ts';
 import { tempoClient } from '../../host/payments/network/clients.ts';
 import { parseUsd } from '../../host/shared/money.ts';
 import { account, balances, deploy, type Fetch, mppFetch, x402Fetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 const CALLS = Number(process.env.MIXED_CALLS ?? 250);
 const FEE_BPS = 250;
@@ -229,7 +230,7 @@ test('mixed calls: chain, receipts and ledger agree', { timeout: 900_000 }, asyn
   await until(async () => {
     const { json } = await host.operator('GET', '/payments');
     return (json as { open: unknown[] }).open.length === 0;
-  }, 120_000);
+  });
 
   const { json, text: reconciled } = await host.operator('POST', '/payments/reconcile');
   expect(json, reconciled).toMatchObject({ ok: true, differences: [] });

@@ -13,8 +13,9 @@ import { localTempoChain } from '../../host/payments/network/chains.ts';
 import { tempoClient } from '../../host/payments/network/clients.ts';
 import { commandOf, processTree } from '../bench/processes.ts';
 import { account, balances, deploy, type Headers, mppFetch, paymentFor } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { mppClient, balance as networkBalance, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 const HANDLER = `let refusals = 0;
 export default {
@@ -289,7 +290,7 @@ for (const [name, [index, pay]] of Object.entries(ways)) {
     expect((await open('/while-open', payment)).status).toBe(409);
     call.socket.send('bye');
     expect(await call.closed).toEqual({ code: 1000, reason: 'goodbye' });
-    await expect.poll(async () => before.payer - (await wealth(index)), { timeout: 20_000 }).toBe(12_345n);
+    await expect.poll(async () => before.payer - (await wealth(index))).toBe(12_345n);
     await expect
       .poll(async () => {
         const now = await paidTo();
@@ -305,7 +306,7 @@ test('charged while it is open, by a session: only what was reported is spent of
   const call = await openLive(await paymentFor(`${host.url}${live}`, session(6)));
   expect(await call.ask('0.0007')).toMatchObject({ total: '0.0007' });
   call.socket.terminate();
-  await expect.poll(() => booked(call.id), { timeout: 20_000 }).toEqual({ charged: '0.0007', state: 'answered' });
+  await expect.poll(() => booked(call.id)).toEqual({ charged: '0.0007', state: 'answered' });
 });
 
 test('a handler that refuses a socket of a live route: nothing is held, and the payment can be shown again', async () => {
@@ -320,11 +321,11 @@ test('whoever vanishes, at whichever end: what was reported is charged, and noth
   const before = await wealth(7);
   const silent = await openLive(await mppPayment());
   silent.socket.terminate();
-  await expect.poll(() => booked(silent.id), { timeout: 20_000 }).toMatchObject({ state: 'refunded' });
+  await expect.poll(() => booked(silent.id)).toMatchObject({ state: 'refunded' });
   const gone = await openLive(await mppPayment());
   await gone.ask('0.003');
   gone.socket.terminate();
-  await expect.poll(() => booked(gone.id), { timeout: 20_000 }).toEqual({ charged: '0.003', state: 'answered' });
+  await expect.poll(() => booked(gone.id)).toEqual({ charged: '0.003', state: 'answered' });
   // The instance.
   const cut = await openLive(await mppPayment());
   await cut.ask('0.004');
@@ -339,11 +340,11 @@ test('whoever vanishes, at whichever end: what was reported is charged, and noth
     }
   }
   await cut.closed;
-  await expect.poll(() => booked(cut.id), { timeout: 20_000 }).toEqual({ charged: '0.004', state: 'answered' });
+  await expect.poll(() => booked(cut.id)).toEqual({ charged: '0.004', state: 'answered' });
   // A stream of events, of which a session has paid the first.
   const left = await openEvents(await paymentFor(`${host.url}/chat/events`, mpp(6)), 'data: 3\n\n');
   left.leave();
-  await expect.poll(() => booked(left.id), { timeout: 20_000 }).toEqual({ charged: '0.003', state: 'answered' });
+  await expect.poll(() => booked(left.id)).toEqual({ charged: '0.003', state: 'answered' });
   const events = await openEvents(await paymentFor(`${host.url}/chat/events`, mpp(6)), 'data: 3\n\n');
   const first = await openEvents(await paymentFor(`${host.url}/chat/events`, session(2)), 'payment-need-voucher');
   expect(first.text).toMatch(/^data: 1\n\nevent: payment-need-voucher\n/);
@@ -355,12 +356,12 @@ test('whoever vanishes, at whichever end: what was reported is charged, and noth
   await channel.ask('0.006');
   await host.kill();
   host = await host.restart();
-  await expect.poll(() => booked(killed.id), { timeout: 30_000 }).toEqual({ charged: '0.005', state: 'answered' });
+  await expect.poll(() => booked(killed.id)).toEqual({ charged: '0.005', state: 'answered' });
   expect(await booked(channel.id)).toEqual({ charged: '0.006', state: 'answered' });
   expect(await booked(events.id)).toEqual({ charged: '0.003', state: 'answered' });
   expect(await booked(first.id)).toEqual({ charged: '0.001', state: 'answered' });
-  await expect.poll(() => booked(unheard.id), { timeout: 20_000 }).toMatchObject({ state: 'refunded' });
-  await expect.poll(async () => before - (await wealth(7)), { timeout: 20_000 }).toBe(12_000n);
+  await expect.poll(() => booked(unheard.id)).toMatchObject({ state: 'refunded' });
+  await expect.poll(async () => before - (await wealth(7))).toBe(12_000n);
 });
 
 test('the operator’s reconciliation finds no difference', async () => {

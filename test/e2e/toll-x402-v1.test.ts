@@ -8,7 +8,8 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
 import { requestSocket } from './support/host.ts';
-import { balance, type Rig, startNetwork, startRig, until } from './support/payments-rig.ts';
+import { balance, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 let network: Network;
 let stop: () => Promise<void>;

@@ -6,7 +6,8 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
 import { Problem } from '../../host/shared/problem.ts';
-import { balance, mppClient, type Rig, startNetwork, startRig, until, x402Client } from './support/payments-rig.ts';
+import { balance, mppClient, type Rig, startNetwork, startRig, x402Client } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
@@ -194,9 +195,7 @@ test('a handler that answers 500, throws, hangs or is killed: nothing is charged
   await reconciled();
 });
 
-test('work past the life of a signed transaction: given up at no cost, or on a slow route settled first', {
-  timeout: 120_000,
-}, async () => {
+test('work past the life of a signed transaction: given up at no cost, or on a slow route settled first', async () => {
   const [hung, good, bad] = [mppClient(network, key(4)), mppClient(network, key(0)), mppClient(network, key(1))];
   const clients = [hung, good, bad];
   const balances = () => Promise.all(clients.map(({ address }) => tempoOf(address)));

@@ -2,14 +2,15 @@
 import { rmSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { deploy, type Fetch, jsonPut, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { until } from './support/until.ts';
 
 let host: TestHost;
 let owner: Fetch;
 beforeAll(async () => {
   host = await startHost({ flags: { 'log-level': 'error' } });
   owner = mppFetch(host.network, 0);
-}, 60_000);
+});
 afterAll(async () => {
   await host?.stop();
   if (host) rmSync(host.data, { recursive: true, force: true });

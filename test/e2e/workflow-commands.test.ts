@@ -47,7 +47,7 @@ beforeAll(async () => {
   writeFileSync(path.join(folder, 'wrangler.json'), JSON.stringify(config));
   writeFileSync(path.join(folder, 'index.js'), HANDLER);
   expect((await command('deploy', '--yes')).stderr).toBe('');
-}, 60_000);
+});
 afterAll(async () => {
   await host?.stop();
   if (host) rmSync(host.data, { recursive: true, force: true });
@@ -84,24 +84,24 @@ it('pauses a queue over a restart of the host, resumes and purges it', async () 
   expect(await ok('queues')).toMatch(/jobs\s+4\s+\d+\s+paused/);
   expect(await got()).toEqual([]);
   expect(await ok('queues', 'resume', 'jobs')).toMatch(/^jobs: [234] waiting$/);
-  await expect.poll(got, { timeout: 20_000 }).toEqual(['/paused', '/paused-too']);
+  await expect.poll(got).toEqual(['/paused', '/paused-too']);
   await ok('queues', 'pause', 'jobs');
   await send('purged');
   await ok('queues', 'purge', 'jobs');
-  await expect.poll(() => ok('queues'), { timeout: 20_000 }).toMatch(/jobs\s+0\s+0\s+paused/);
+  await expect.poll(() => ok('queues')).toMatch(/jobs\s+0\s+0\s+paused/);
   await ok('queues', 'resume', 'jobs');
   await send('after');
-  await expect.poll(got, { timeout: 20_000 }).toEqual(['/after', '/paused', '/paused-too']);
+  await expect.poll(got).toEqual(['/after', '/paused', '/paused-too']);
 });
 
 it('starts an instance, directs it, and shows how it ended', async () => {
   expect(await ok('workflows', 'create', 'one', '--params', '{"n":7}')).toBe('one');
-  await expect.poll(async () => (await status('one')).status, { timeout: 20_000 }).toBe('waiting');
+  await expect.poll(async () => (await status('one')).status).toBe('waiting');
   await ok('workflows', 'pause', 'one');
-  await expect.poll(async () => (await status('one')).status, { timeout: 20_000 }).toBe('paused');
+  await expect.poll(async () => (await status('one')).status).toBe('paused');
   await ok('workflows', 'resume', 'one');
   await ok('workflows', 'send', 'one', '--type', 'go', '--payload', '"now"');
-  await expect.poll(async () => (await status('one')).status, { timeout: 20_000 }).toBe('complete');
+  await expect.poll(async () => (await status('one')).status).toBe('complete');
   expect(await ok('workflows', 'status', 'one')).toContain('{"n":7,"heard":"now"}');
   await ok('workflows', 'restart', 'one');
   await ok('workflows', 'terminate', 'one');

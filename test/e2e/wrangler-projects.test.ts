@@ -10,8 +10,9 @@ import { projectSettings, readProject } from '../../host/cli/project/manifest.ts
 import { bundleProject } from '../../host/runtime/bundle-project.ts';
 import { PACKAGE_PROJECTS } from '../fixtures/package-projects.ts';
 import { type Ask, WRANGLER_PROJECTS, type WranglerProjectFixture } from '../fixtures/wrangler-projects.ts';
-import { startHost, type TestHost, until } from './support/host.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-here.ts';
+import { until } from './support/until.ts';
 
 /** Packages of the projects are found here, as after `npm install`. */
 const CHECKOUT = fileURLToPath(new URL('../../', import.meta.url));
@@ -23,7 +24,7 @@ beforeAll(async () => {
   folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'wrangler-projects-')));
   symlinkSync(path.join(CHECKOUT, 'node_modules'), path.join(folder, 'node_modules'));
   host = await startHost({ flags: { 'log-level': 'error' } });
-}, 60_000);
+});
 afterAll(async () => {
   await host?.stop();
   if (host) rmSync(host.data, { recursive: true, force: true });
@@ -165,32 +166,28 @@ async function answer(origin: string, prefix: string, ask: string | Ask) {
 const tried = new Set<string>();
 
 describe('answers as under Miniflare', () => {
-  it.each(Object.entries({ ...WRANGLER_PROJECTS, ...PACKAGE_PROJECTS }))(
-    '%s',
-    { timeout: 60_000 },
-    async (name, fixture) => {
-      const { called, slug = name } = fixture;
-      if (tried.has(slug)) await command(['delete', slug, '--yes'], folder);
-      tried.add(slug);
-      const others = called ? [write(called.slug, called)] : [];
-      for (const other of others) expect((await command(['deploy', '--yes'], other)).stderr).toBe('');
-      const project = write(name, fixture);
-      const deployed = await command(['deploy', '--yes', ...(fixture.args ?? [])], project);
-      expect(deployed.stderr).toBe('');
-      expect(deployed.code).toBe(0);
-      expect(deployed.stdout).toMatch(
-        new RegExp(`^(http://${slug}\\.localhost:\\d+/\n)?http://localhost:\\d+/${slug}/\n$`),
-      );
-      const peer = await miniflare(project, fixture.environment, others);
-      try {
-        const origin = (await peer.ready).origin;
-        for (const ask of fixture.asks)
-          expect(await answer(host.url, `/${slug}`, ask)).toEqual(await answer(origin, '', ask));
-      } finally {
-        await peer.dispose();
-      }
-    },
-  );
+  it.each(Object.entries({ ...WRANGLER_PROJECTS, ...PACKAGE_PROJECTS }))('%s', async (name, fixture) => {
+    const { called, slug = name } = fixture;
+    if (tried.has(slug)) await command(['delete', slug, '--yes'], folder);
+    tried.add(slug);
+    const others = called ? [write(called.slug, called)] : [];
+    for (const other of others) expect((await command(['deploy', '--yes'], other)).stderr).toBe('');
+    const project = write(name, fixture);
+    const deployed = await command(['deploy', '--yes', ...(fixture.args ?? [])], project);
+    expect(deployed.stderr).toBe('');
+    expect(deployed.code).toBe(0);
+    expect(deployed.stdout).toMatch(
+      new RegExp(`^(http://${slug}\\.localhost:\\d+/\n)?http://localhost:\\d+/${slug}/\n$`),
+    );
+    const peer = await miniflare(project, fixture.environment, others);
+    try {
+      const origin = (await peer.ready).origin;
+      for (const ask of fixture.asks)
+        expect(await answer(host.url, `/${slug}`, ask)).toEqual(await answer(origin, '', ask));
+    } finally {
+      await peer.dispose();
+    }
+  });
 });
 
 describe('what the host does not have is named before anything is paid', () => {

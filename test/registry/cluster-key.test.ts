@@ -57,7 +57,7 @@ describe.skipIf(!postgresPrograms())('rotation of cluster.key', () => {
         );
         return found.length;
       };
-      await expect.poll(waiting, { timeout: 20_000 }).toBe(1);
+      await expect.poll(waiting).toBe(1);
       child.kill('SIGKILL');
       await once(child, 'exit');
       await rows.query('ROLLBACK');

@@ -41,7 +41,7 @@ describe.skipIf(!postgresPrograms())('nodes', () => {
       );
       return rows.length;
     };
-    await expect.poll(ended, { timeout: 5_000 }).toBeGreaterThan(0);
+    await expect.poll(ended).toBeGreaterThan(0);
   }
 
   test('a node that serves no more is waited for by no change, leaves its work to others, and lives until its end', async () => {
@@ -107,7 +107,7 @@ describe.skipIf(!postgresPrograms())('nodes', () => {
     const seen: number[] = [];
     const within = async (isSeen: () => Promise<boolean> | boolean): Promise<void> => {
       const since = performance.now();
-      await expect.poll(isSeen, { interval: 1, timeout: 5_000 }).toBe(true);
+      await expect.poll(isSeen, { interval: 1 }).toBe(true);
       seen.push(performance.now() - since);
     };
     for (let turn = 0; turn < TURNS; turn++) {
@@ -132,13 +132,13 @@ describe.skipIf(!postgresPrograms())('nodes', () => {
     for (let turn = 0; turn < TURNS / 4; turn++) {
       await cut(b);
       await blocks.add({ subject: `0xc${turn}`, kind: 'wallet', reason: null }, 0);
-      await expect.poll(() => blocksThere.hasWallet(`0xc${turn}`), { timeout: 5_000 }).toBe(true);
+      await expect.poll(() => blocksThere.hasWallet(`0xc${turn}`)).toBe(true);
     }
     await server.kill();
     await server.start();
-    await expect.poll(async () => blocks.remove('0xc0').catch(() => false), { timeout: 20_000 }).toBe(true);
-    await expect.poll(() => blocksThere.hasWallet('0xc0'), { timeout: 5_000 }).toBe(false);
+    await expect.poll(async () => blocks.remove('0xc0').catch(() => false)).toBe(true);
+    await expect.poll(() => blocksThere.hasWallet('0xc0')).toBe(false);
     await blocks.add({ subject: '0xd', kind: 'wallet', reason: null }, 0);
-    await expect.poll(() => blocksThere.hasWallet('0xd'), { timeout: 5_000 }).toBe(true);
+    await expect.poll(() => blocksThere.hasWallet('0xd')).toBe(true);
   });
 });

@@ -106,7 +106,7 @@ describe('moving in and out', () => {
     await (await openPostgresRegistry(url)).end();
   });
 
-  test('all of it, killed six times on the way in and five on the way out', { timeout: 240_000 }, async () => {
+  test('all of it, killed six times on the way in and five on the way out', async () => {
     const tenant = await fill(box, folder);
     const data = await contents(await storesOfBox(path.join(folder, 'tenants'), undefined, log), tenant);
     expect(data).toHaveLength(KV_KEYS + R2_KEYS);

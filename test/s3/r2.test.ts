@@ -67,7 +67,7 @@ describe('the bucket', () => {
     await rig.startStorage();
     const { json } = await call({ method: 'list' });
     const named = json.objects.length;
-    await expect.poll(async () => (await names('turnpike/')).length, { timeout: 20_000 }).toBe(named);
+    await expect.poll(async () => (await names('turnpike/')).length).toBe(named);
     for (const { name, size } of json.objects) {
       const got = await call({ method: 'get', object: name });
       expect(got.value.length).toBe(size);

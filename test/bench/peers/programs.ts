@@ -1,7 +1,7 @@
 /** Programs of others: found, started on a free port, ended by their pid. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { connect } from 'node:net';
-import { until } from '../../e2e/support/host.ts';
+import { until } from '../../e2e/support/until.ts';
 
 export function installed(program: string): string | undefined {
   try {
@@ -30,7 +30,6 @@ export async function startProgram(
             });
             socket.on('error', () => resolve(undefined));
           }),
-    10_000,
     () => `${program} does not listen on ${port}`,
   );
   return child;

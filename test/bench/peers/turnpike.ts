@@ -1,6 +1,7 @@
 /** Ours: the real host, paid for by a test wallet, with one deployment for the row that is measured. */
 import { deploy, mppFetch } from '../../e2e/support/callers.ts';
-import { type HostOptions, startHost, type TestHost, until } from '../../e2e/support/host.ts';
+import { type HostOptions, startHost, type TestHost } from '../../e2e/support/host.ts';
+import { until } from '../../e2e/support/until.ts';
 import type { Starter, Subject } from '../subject.ts';
 
 export interface TurnpikeSubject extends Subject {

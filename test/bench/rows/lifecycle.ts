@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { WebSocket } from 'ws';
 import { jsonPut, mppFetch } from '../../e2e/support/callers.ts';
-import { until } from '../../e2e/support/host.ts';
+import { until } from '../../e2e/support/until.ts';
 import { load, median } from '../load.ts';
 import { startTurnpike } from '../peers/turnpike.ts';
 import { startWorkerd, WORKERD } from '../peers/workerd.ts';

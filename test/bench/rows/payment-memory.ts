@@ -5,8 +5,9 @@
 import { randomBytes } from 'node:crypto';
 import { type Fetch, mppFetch, mppSessionFetch, paymentFor } from '../../e2e/support/callers.ts';
 import { grant, register } from '../../e2e/support/deals-host.ts';
-import { type TestHost, until } from '../../e2e/support/host.ts';
+import type { TestHost } from '../../e2e/support/host.ts';
 import { payFromCredit } from '../../e2e/support/pay-callers.ts';
+import { until } from '../../e2e/support/until.ts';
 import { growth, sample } from '../part-memory.ts';
 import { startPaymentChain } from '../peers/payment-chain.ts';
 import { startTurnpike } from '../peers/turnpike.ts';
@@ -76,7 +77,7 @@ const told: typeof fetch = async (input, init) => {
 };
 
 async function prepaidLanes(host: TestHost): Promise<Fetch[]> {
-  await until(async () => (await fetch(`${host.url}/pay/healthz`)).ok || undefined, 60_000);
+  await until(async () => (await fetch(`${host.url}/pay/healthz`)).ok || undefined);
   await host.operator('PUT', '/pay/services/bench', { origin: '{app_url}/bench', name: 'Bench' });
   const meter = { priceUsd: '0.0001', creditOnly: false, description: 'One look' };
   await host.operator('PUT', '/pay/services/bench/meters/look', meter);

@@ -5,8 +5,9 @@
 import { randomUUID } from 'node:crypto';
 import { deploy, type Fetch, mppFetch, mppSessionFetch, x402Fetch } from '../../e2e/support/callers.ts';
 import { grant, register } from '../../e2e/support/deals-host.ts';
-import { type HostOptions, startHost, until } from '../../e2e/support/host.ts';
+import { type HostOptions, startHost } from '../../e2e/support/host.ts';
 import { payAtOnce, payFromCredit } from '../../e2e/support/pay-callers.ts';
+import { until } from '../../e2e/support/until.ts';
 import { type LoadResult, load, median, medianOf } from '../load.ts';
 import { startPaymentChain } from '../peers/payment-chain.ts';
 import { startStockPayments } from '../peers/stock-payments.ts';
@@ -110,7 +111,7 @@ const SHOP = `export default { fetch(request) {
 async function fromCredit(): Promise<[string, Calls[]][]> {
   const host = await startHost({ builtins: ['pay'], flags: { 'log-level': 'error' } });
   try {
-    await until(async () => (await fetch(`${host.url}/pay/healthz`)).ok || undefined, 60_000);
+    await until(async () => (await fetch(`${host.url}/pay/healthz`)).ok || undefined);
     await deploy(mppFetch(host.network, 0), host.url, { slug: 'shop', code: SHOP });
     await host.operator('PUT', '/pay/services/shop', { origin: '{app_url}/shop', name: 'Shop' });
     const meter = { priceUsd: '0.001', creditOnly: false, description: 'One look' };

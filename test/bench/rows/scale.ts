@@ -4,9 +4,10 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { deploy, mppFetch } from '../../e2e/support/callers.ts';
-import { startHost, type TestHost, until } from '../../e2e/support/host.ts';
+import { startHost, type TestHost } from '../../e2e/support/host.ts';
 import { seedDeployments } from '../../e2e/support/seed.ts';
 import { SteadyCaller, type SteadyFigures } from '../../e2e/support/steady-caller.ts';
+import { until } from '../../e2e/support/until.ts';
 import { collectGarbage } from '../garbage.ts';
 import { type LoadResult, load, median, medianOf } from '../load.ts';
 import { startTurnpike } from '../peers/turnpike.ts';
@@ -239,7 +240,7 @@ const PAUSE_MS = 20;
 /** The figures of the next calls. */
 async function calls(caller: SteadyCaller): Promise<SteadyFigures> {
   caller.take();
-  await until(() => caller.count >= CALLS || undefined, 60_000);
+  await until(() => caller.count >= CALLS || undefined);
   return caller.take();
 }
 

@@ -45,7 +45,7 @@ test('a log that is long enough is brought into the file, and the database is bu
   await fill(put, CHECKPOINT_BYTES / 2);
   expect([database.busy, statSync(path).size < 100_000]).toEqual([false, true]);
   await fill(put, CHECKPOINT_BYTES);
-  await expect.poll(() => database.busy, { timeout: 20_000 }).toBe(false);
+  await expect.poll(() => database.busy).toBe(false);
   expect(statSync(path).size).toBeGreaterThan(CHECKPOINT_BYTES);
   database.close();
 });
@@ -54,7 +54,7 @@ test('the log does not grow for ever, however quickly it is written', async () =
   const { database, put } = open(checkpoints);
   await fill(put, 20 * CHECKPOINT_BYTES);
   expect(statSync(`${path}-wal`).size).toBeLessThan(5 * CHECKPOINT_BYTES);
-  await expect.poll(() => database.busy, { timeout: 20_000 }).toBe(false);
+  await expect.poll(() => database.busy).toBe(false);
   database.close();
 });
 
@@ -71,7 +71,7 @@ test('a reader of the log stops no writer, and once it has gone the log begins a
   reader.close();
   await fill(put, 8 * CHECKPOINT_BYTES);
   expect(statSync(`${path}-wal`).size).toBeLessThan(grown + 5 * CHECKPOINT_BYTES);
-  await expect.poll(() => database.busy, { timeout: 20_000 }).toBe(false);
+  await expect.poll(() => database.busy).toBe(false);
   database.close();
 });
 
@@ -84,7 +84,7 @@ test('a disk that refuses it loses nothing', async () => {
   await fill(put, 6 * CHECKPOINT_BYTES);
   expect(asked).toBeGreaterThan(2);
   expect(asked).toBeLessThan(12);
-  await expect.poll(() => database.busy, { timeout: 20_000 }).toBe(false);
+  await expect.poll(() => database.busy).toBe(false);
   database.close();
   const { database: again } = open(checkpoints);
   expect(again.reader('SELECT count(*), sum(length(value)) FROM t').get([])).toEqual([100, 100 * VALUE.length]);
@@ -96,7 +96,7 @@ test('a checkpoint that fails is logged, and the next one is made', async () => 
   expect(warnings.join()).toContain('could not be brought into its file');
   const { database, put } = open(checkpoints);
   await fill(put, 2 * CHECKPOINT_BYTES);
-  await expect.poll(() => database.busy, { timeout: 20_000 }).toBe(false);
+  await expect.poll(() => database.busy).toBe(false);
   expect(statSync(path).size).toBeGreaterThan(CHECKPOINT_BYTES);
   database.close();
 });

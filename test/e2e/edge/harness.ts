@@ -170,14 +170,3 @@ function echo(request: IncomingMessage, response: ServerResponse): void {
     );
   });
 }
-
-/** Polls until `check` gives something. */
-export async function until<T>(check: () => T | Promise<T>, timeoutMs = 10_000): Promise<NonNullable<T>> {
-  const end = Date.now() + timeoutMs;
-  for (;;) {
-    const value = await check();
-    if (value) return value as NonNullable<T>;
-    if (Date.now() > end) throw new Error('it did not happen in time');
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-}

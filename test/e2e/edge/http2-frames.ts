@@ -1,6 +1,6 @@
 /** HTTP/2 frames written by hand over TLS, for what no HTTP/2 client would send (RFC 9113; header blocks RFC 7541). */
 import { connect, type TLSSocket } from 'node:tls';
-import { until } from './harness.ts';
+import { until } from '../support/until.ts';
 
 export const Frame = {
   data: 0,
@@ -127,7 +127,7 @@ export async function openHttp2Wire(
       for (const bytes of frames) socket.write(bytes);
     },
     settled: async (stream) => {
-      await until(() => wire.ended.has(stream) || wire.resets.has(stream) || wire.closed, 30_000);
+      await until(() => wire.ended.has(stream) || wire.resets.has(stream) || wire.closed);
     },
   };
   let bytes = Buffer.alloc(0);

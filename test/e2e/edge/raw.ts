@@ -1,6 +1,6 @@
 /** Bytes straight to a port, for what no HTTP client would send. */
 import { connect, type Socket } from 'node:net';
-import { until } from './harness.ts';
+import { until } from '../support/until.ts';
 
 export interface RawConnection {
   socket: Socket;

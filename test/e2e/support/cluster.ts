@@ -11,13 +11,14 @@ import { fileURLToPath } from 'node:url';
 import { type PostgresOptions, PostgresServer } from '../../registry/support/postgres-server.ts';
 import { Door } from '../../s3/door.ts';
 import { postgresPrograms } from './databases.ts';
-import { type LocalNetworkFile, startHost, type TestHost, until } from './host.ts';
+import { type LocalNetworkFile, startHost, type TestHost } from './host.ts';
 import { startTestNetwork, stopTestNetwork, type TestNetwork } from './local-network.ts';
 import { Namespaces, type Place } from './namespaces.ts';
 import { freePort } from './ports.ts';
 import { available } from './programs.ts';
 import { Radosgw } from './radosgw.ts';
 import { relay } from './relay.ts';
+import { until } from './until.ts';
 
 const HAPROXY = fileURLToPath(new URL('../../../config/cluster/haproxy.cfg', import.meta.url));
 /** That of Base Sepolia, by which nodes take the chain for it. */

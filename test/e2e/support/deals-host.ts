@@ -6,8 +6,9 @@ import path from 'node:path';
 import { createClient } from '@libsql/client';
 import { SCHEDULED_PATH } from '../../../host/runtime/system-worker.ts';
 import { jsonPost, x402Fetch } from './callers.ts';
-import { requestSocket, startHost, type TestHost, until } from './host.ts';
+import { requestSocket, startHost, type TestHost } from './host.ts';
 import { bearer, payFromCredit, type TestAccount } from './pay-callers.ts';
+import { until } from './until.ts';
 
 export const MINUTE_MS = 60_000;
 export const HOUR_MS = 3_600_000;
@@ -56,7 +57,6 @@ export async function dealsAreUp(host: TestHost): Promise<void> {
   for (const slug of ['pay', 'deals'])
     await until(
       async () => ((await fetch(`${host.url}/${slug}/healthz`)).status === 200 ? true : undefined),
-      60_000,
       () => `${slug} is not up:\n${host.output()}`,
     );
 }
@@ -160,7 +160,6 @@ export async function runCrons(host: TestHost): Promise<void> {
       await dealsAreUp(host);
       return Promise.all([runOne('pay'), runOne('deals')]).catch(() => undefined);
     },
-    30_000,
     () => 'the crons did not run',
   );
   for (const { status, text } of outcomes)

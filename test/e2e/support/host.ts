@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import HOST_PROCESS from '../../../scripts/host-process.json' with { type: 'json' };
 import { alive, processTree } from '../../bench/processes.ts';
 import { freePort } from './ports.ts';
+import { until } from './until.ts';
 
 const MAIN = fileURLToPath(new URL('../../../host/main.ts', import.meta.url));
 
@@ -91,8 +92,8 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
       const health = await fetch(`http://127.0.0.1:${parsed.port}/healthz`).catch(() => undefined);
       return health?.status === 200 ? (parsed as { port: number; adminPort: number; url: string }) : undefined;
     },
-    180_000,
     () => `the host is not ready:\n${output()}`,
+    180_000,
   ).catch(async (error) => {
     child.kill('SIGKILL');
     throw error;
@@ -121,7 +122,6 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
       // A host that had no time left ends before its children, and they may still write.
       await until(
         () => !its.some(alive),
-        30_000,
         () => `a child lives on:\n${output()}`,
       );
       await rm(data, { recursive: true, force: true });
@@ -150,21 +150,6 @@ export function fromLauncher(): Record<string, string> {
 async function end(child: ChildProcess, exited: Promise<void>, signal: NodeJS.Signals): Promise<void> {
   if (child.exitCode === null && child.signalCode === null) child.kill(signal);
   await exited;
-}
-
-/** Polls until `probe` answers something; for what announces itself in no other way. */
-export async function until<T>(
-  probe: () => Promise<T | undefined> | T | undefined,
-  timeoutMs = 20_000,
-  message: () => string = () => 'it did not happen in time',
-): Promise<T> {
-  const deadline = performance.now() + timeoutMs;
-  for (;;) {
-    const value = await probe();
-    if (value !== undefined && value !== false) return value;
-    if (performance.now() > deadline) throw new Error(message());
-    await new Promise((resolve) => setTimeout(resolve, 25));
-  }
 }
 
 export function requestSocket(

@@ -82,12 +82,3 @@ export async function rpc(
   });
   return { status: response.status, body: await response.json() };
 }
-
-/** Polls until `check` is true. */
-export async function until(check: () => Promise<boolean> | boolean, timeoutMs = 10_000): Promise<void> {
-  const deadline = Date.now() + timeoutMs;
-  while (!(await check())) {
-    if (Date.now() > deadline) throw new Error('it did not come true in time');
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}

@@ -6,8 +6,8 @@ import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readlinkSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { until } from './host.ts';
 import { available } from './programs.ts';
+import { until } from './until.ts';
 
 const RELAY = fileURLToPath(new URL('relay.ts', import.meta.url));
 /** Of nobody. */

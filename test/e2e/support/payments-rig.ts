@@ -289,16 +289,6 @@ export async function balance(network: Network, token: 'tempo' | 'usdc', address
   });
 }
 
-export async function until<T>(what: () => Promise<T | undefined | false>, timeoutMs = 30_000): Promise<T> {
-  const end = Date.now() + timeoutMs;
-  for (;;) {
-    const value = await what();
-    if (value !== undefined && value !== false) return value as T;
-    if (Date.now() > end) throw new Error('the condition did not come true in time');
-    await new Promise((resolve) => setTimeout(resolve, 25));
-  }
-}
-
 export type Args = { method: string; params?: unknown[] };
 export type Ask = (args: Args, options?: unknown) => Promise<unknown>;
 

@@ -8,7 +8,7 @@ import {
 } from 'node:child_process';
 import { connect } from 'node:net';
 import type { Readable } from 'node:stream';
-import { until } from './host.ts';
+import { until } from './until.ts';
 
 /**
  * Whether programs are installed, to skip a suite without them on a developer's machine.
@@ -68,7 +68,6 @@ export async function startProgram(
       if (child.exitCode !== null) throw new Error(`${command} ended with ${child.exitCode}: ${output}`);
       return listens(port);
     },
-    20_000,
     () => `${command} does not listen on ${port}: ${output}`,
   ).catch(async (error) => {
     await end(child);

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readlinkSync, writeFileSync } from 'node:fs';
-import { until } from './host.ts';
+import { until } from './until.ts';
 
 export interface UserNamespace {
   /** What starts a program as user 0 of the namespace: goes in front of the program and its arguments. */
@@ -18,7 +18,6 @@ export async function userNamespace(map: string): Promise<UserNamespace> {
   const namespaceOf = (pid: number | 'self') => readlinkSync(`/proc/${pid}/ns/user`);
   await until(
     () => holder.pid !== undefined && namespaceOf(holder.pid) !== namespaceOf('self'),
-    10_000,
     () => 'there is no user namespace',
   );
   for (const kind of ['uid', 'gid']) writeFileSync(`/proc/${holder.pid}/${kind}_map`, map);
