@@ -2,8 +2,8 @@
  * Runs one program for one job: no shell, an empty environment, low priority, a deadline, bounded output.
  * The programs (decoders, recognizers, synthesizers) are ours or the distribution's, what they read is not.
  */
-import { spawn } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { constants, setPriority } from 'node:os';
 import { EngineFailure } from './failure.ts';
@@ -42,7 +42,7 @@ export async function runChild(job: ChildJob): Promise<ChildResult> {
   });
   const end = (failure: unknown) => {
     reject(failure);
-    child.kill('SIGKILL');
+    endProgram(child);
   };
   const onAbort = () => end(job.signal.reason);
   job.signal.addEventListener('abort', onAbort, { once: true });
@@ -73,6 +73,37 @@ export async function runChild(job: ChildJob): Promise<ChildResult> {
     clearInterval(watch);
     job.signal.removeEventListener('abort', onAbort);
   }
+}
+
+/**
+ * Ends a program that was started with `detached`, and what confines it. bwrap is two processes: where the outer one is
+ * killed while the inner one waits for it, before it has asked for its death signal, the inner one waits for ever (0.8.0).
+ * Until the inner one makes a session of its own it is in the group; from its start on it is below the outer one.
+ */
+export function endProgram({ pid, exitCode, signalCode }: ChildProcess): void {
+  // its number may be another's by then
+  if (pid === undefined || exitCode !== null || signalCode !== null) return;
+  for (const one of [...below(pid), -pid]) {
+    try {
+      process.kill(one, 'SIGKILL');
+    } catch {
+      // it ended already
+    }
+  }
+}
+
+/** All processes below one, the innermost first. */
+function below(pid: number): number[] {
+  let children = '';
+  try {
+    children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
+  } catch {
+    // it ended already
+  }
+  return children
+    .split(' ')
+    .filter(Boolean)
+    .flatMap((child) => [...below(Number(child)), Number(child)]);
 }
 
 /**

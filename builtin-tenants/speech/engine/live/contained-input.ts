@@ -5,7 +5,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type Container, recognizeContainer } from '../audio/container.ts';
-import { lowerPriority, watchMemory } from '../child.ts';
+import { endProgram, lowerPriority, watchMemory } from '../child.ts';
 import type { Confine } from '../confine.ts';
 import { EngineFailure } from '../failure.ts';
 import { RawInput } from './raw-input.ts';
@@ -81,7 +81,7 @@ export class ContainedInput {
   close(): void {
     clearInterval(this.#watch);
     clearTimeout(this.#late);
-    this.#child?.kill('SIGKILL');
+    if (this.#child) endProgram(this.#child);
   }
 
   /** The next samples come soon, or none do. */
@@ -89,7 +89,7 @@ export class ContainedInput {
     if (!this.#ending) return;
     this.#late = setTimeout(() => {
       this.#isLate = true;
-      this.#child?.kill('SIGKILL');
+      if (this.#child) endProgram(this.#child);
     }, DRAIN_MS);
   }
 
@@ -122,12 +122,12 @@ export class ContainedInput {
     child.on('error', () => {});
     this.#watch = watchMemory(child.pid, MEMORY_BYTES, (failure) => {
       this.#failure = failure;
-      child.kill('SIGKILL');
+      endProgram(child);
     });
     const ended = once(child, 'close').catch(() => []);
     this.#reading = this.#read(child, ended).catch((error: unknown) => {
       this.#failure ??= error;
-      child.kill('SIGKILL');
+      endProgram(child);
     });
   }
 
