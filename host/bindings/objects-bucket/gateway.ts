@@ -90,7 +90,7 @@ export class BucketGateway {
   readonly #open = new Map<string, number>();
   readonly #counts = new Map<string, { bytes: number; at: number }>();
   readonly #places = new FairPlaces(2 * IN_ALL, [
-    { places: IN_ALL / 2, perParty: 2, ...WAITING },
+    { places: IN_ALL / 2, perParty: 4, ...WAITING },
     { places: IN_ALL, perParty: PER_TENANT, ...WAITING },
     { places: IN_ALL / 2, perParty: 4, ...WAITING },
   ]);
@@ -190,7 +190,7 @@ export class BucketGateway {
       // A place is held while the database and the S3 work, not while somebody sends or reads slowly.
       const small =
         call.kind === 'put' && call.bytes <= INLINE_BYTES ? await readBounded(request, call.bytes) : undefined;
-      const leave = await this.#places.take({ lane: laneOf(call), party: of.tenant });
+      const leave = await this.#places.take({ lane: laneOf(call), party: of.tenant, member: memberOf(call) });
       const reply = await this.#do(of, call, small ? [small] : request).finally(leave);
       this.#reach.answered();
       if ('code' in reply) refuse(request, response, reply);
@@ -260,11 +260,17 @@ function bigNumbersKept(text: string): string {
   return text.replace(/:(\d{16,})/g, ':"$1"');
 }
 
+const nameOf = (call: BucketCall) => (call.kind === 'list' ? call.prefix : call.key);
+
 /** Of an instance, or of an object's owner. */
 function isLease(call: BucketCall): boolean {
-  const name = call.kind === 'list' ? call.prefix : call.key;
-  return name.startsWith(NODES) || name.endsWith('/own.json');
+  return isOfInstance(call) || nameOf(call).endsWith('/own.json');
 }
+
+const isOfInstance = (call: BucketCall) => nameOf(call).startsWith(NODES);
+
+/** A thousand new objects are a thousand owners, which the lease of the instance does not wait for: it ends without. */
+const memberOf = (call: BucketCall) => (isOfInstance(call) ? 'instance' : 'objects');
 
 function laneOf(call: BucketCall): number {
   if (isLease(call)) return LEASES;

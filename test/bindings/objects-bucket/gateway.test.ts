@@ -5,12 +5,13 @@ import { createRequire } from 'node:module';
 import { type AddressInfo, connect, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Credentials, credentialsOf } from '../../../host/bindings/objects-bucket/credentials.ts';
 import { BucketGateway } from '../../../host/bindings/objects-bucket/gateway.ts';
 import { INLINE_BYTES } from '../../../host/bindings/objects-bucket/limits.ts';
-import { BucketRecords } from '../../../host/bindings/objects-bucket/records.ts';
+import { BucketRecords, type Sql } from '../../../host/bindings/objects-bucket/records.ts';
 import { DiskBlobs } from '../../../host/bindings/store-process/blobs/disk.ts';
 import { postgresPrograms } from '../../e2e/support/databases.ts';
 import { PostgresServer } from '../../registry/support/postgres-server.ts';
@@ -47,6 +48,8 @@ describe.skipIf(!postgresPrograms())('the bucket of objects', () => {
   let postgres: PostgresServer;
   let pool: PgTestPool;
   let records: BucketRecords;
+  /** How much longer the database takes. */
+  let databaseMs = 0;
   let gateway: BucketGateway;
   const listeners: Server[] = [];
   /** Each for the connections of one tenant's sandbox. */
@@ -55,7 +58,13 @@ describe.skipIf(!postgresPrograms())('the bucket of objects', () => {
   beforeAll(async () => {
     postgres = await PostgresServer.start();
     pool = pgPool(postgres.create('bucket'));
-    records = await BucketRecords.open(pool, (tenant) => new DiskBlobs(path.join(folder, tenant)));
+    const sql: Sql = {
+      query: async (query) => {
+        await delay(databaseMs);
+        return await pool.query(query);
+      },
+    };
+    records = await BucketRecords.open(sql, (tenant) => new DiskBlobs(path.join(folder, tenant)));
     gateway = new BucketGateway({ records, log: pino({ level: 'silent' }) });
     const listen = async (tenant: string, credentials: Credentials): Promise<number> => {
       const server = createServer((socket) => gateway.accept({ tenant, credentials, quotaBytes: QUOTA }, socket));
@@ -285,6 +294,19 @@ describe.skipIf(!postgresPrograms())('the bucket of objects', () => {
     socket.destroy();
     expect((await put('other', 'y')).status).toBe(200);
     expect(await records.get('alice', 'half')).toBeUndefined();
+  });
+
+  test('the lease of an instance does not wait for the owners of many new objects', async () => {
+    databaseMs = 30;
+    let answered = 0;
+    const owners = Array.from({ length: 200 }, async (_, at) => {
+      expect((await ask(`/objects/alice/v1/objects/${at}/own.json`)).status).toBe(404);
+      answered += 1;
+    });
+    expect((await put('v1/nodes/1', '{}')).status).toBe(200);
+    expect(answered).toBeLessThan(150);
+    await Promise.all(owners);
+    databaseMs = 0;
   });
 
   test('answers 503 while the database is away, and goes on afterwards', async () => {
