@@ -7,6 +7,7 @@ import path from 'node:path';
 import { startDns } from './dns-server.ts';
 import { freePort } from './ports.ts';
 import { type Program, startProgram } from './programs.ts';
+import { until } from './until.ts';
 
 export interface Zone {
   /** `host:port` of the DNS server. */
@@ -96,7 +97,9 @@ export async function openAuthority(options: AuthorityOptions): Promise<Authorit
         port,
         { PEBBLE_VA_NOSLEEP: '1', PEBBLE_AUTHZREUSE: '0' },
       );
-      await writeFile(rootFile, await fetchText(`https://127.0.0.1:${managementPort}/roots/0`));
+      // It listens there a moment later.
+      const root = () => fetchText(`https://127.0.0.1:${managementPort}/roots/0`).catch(() => undefined);
+      await writeFile(rootFile, await until(root, 'the root of the authority'));
     },
     async close() {
       await stop();
