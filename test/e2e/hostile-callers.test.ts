@@ -8,8 +8,8 @@ import { Flooding, forgedPayment, LARGE, large, MB, resident, residentOf } from 
 import { startHost, type TestHost } from './support/host.ts';
 import { until } from './support/until.ts';
 
-/** What a process may grow by while a flood goes on. Without bounds it is 800 MB and more, for each of these floods. */
-const MOST = 200 * MB;
+/** What a process may grow by while a flood goes on, garbage that a busy machine has not collected yet included. Without bounds it is 500 MB and more. */
+const MOST = 300 * MB;
 /** What it may keep of a flood that is over. */
 const KEPT = 100 * MB;
 const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
