@@ -72,13 +72,24 @@ export interface Offer {
   payTo: Address;
 }
 
+/** What calls that are under way use up together, though there is enough of it for each alone. */
+export interface Share {
+  /** Names it, apart from that of any other payer. */
+  of: string;
+  amount: bigint;
+  /** How much of it the chain has now. @throws Problem `payment_invalid` where the network does not answer */
+  left(): Promise<bigint>;
+  /** Who holds it, as in "The wallet holds 1.00 USD"; undefined: it is no money. */
+  holds?: string;
+}
+
 /** A credential that can pay, checked in every way short of moving money. */
 export interface Verified {
   payer: Payer;
   /** After this moment (ms, real time) the credential can no longer be settled. */
   settleBefore: number;
-  /** What the payer's wallet holds of the asset now; undefined: the money is set apart already. */
-  held?: (() => Promise<bigint>) | undefined;
+  /** What of it other calls could use up meanwhile; undefined: the money is set apart already. */
+  shares?: readonly Share[];
   /** Session channel that backs it. */
   channel?: string;
   /** A voucher greater than the channel's last, to be noted together with the payment. */

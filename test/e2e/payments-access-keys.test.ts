@@ -77,6 +77,21 @@ test('a key pays up to its limit, and is refused before the handler hears of it'
   expect(before - (await balance(network, 'tempo', walletOf(0)))).toBe(10_000n);
 });
 
+test('calls at once keep to the limit of their key together', async () => {
+  const key = Account.fromSecp256k1(generatePrivateKey(), { access: walletOf(2) });
+  await authorize(2, key, 15_000n);
+  const pay = payer(key);
+  let second: unknown;
+  rig.handler = async () => {
+    rig.handler = () => Response.json({});
+    second = await refusal(await pay(`${rig.url}/report`));
+    return Response.json({});
+  };
+  expect((await pay(`${rig.url}/report`)).status).toBe(200);
+  expect(second).toEqual([402, expect.stringContaining('may spend 0.015 USD, of which 0.01 are promised')]);
+  expect(rig.calls).toHaveLength(1);
+});
+
 test('a key that was revoked, one that nobody has authorized, and one of another wallet are refused', async () => {
   const key = Account.fromSecp256k1(generatePrivateKey(), { access: walletOf(1) });
   await authorize(1, key, 1_000_000n);

@@ -5,7 +5,16 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { waitForTransactionReceipt, writeContract } from 'viem/actions';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
-import { balance, mppClient, mppOf, type Rig, startNetwork, startRig, x402Client } from './support/payments-rig.ts';
+import {
+  balance,
+  behind,
+  mppClient,
+  mppOf,
+  type Rig,
+  startNetwork,
+  startRig,
+  x402Client,
+} from './support/payments-rig.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
@@ -118,10 +127,12 @@ test('a permit that its payer takes back while the handler works, after one like
 const PRICE = 50_000n;
 const TRANSFER = parseAbi(['function transfer(address, uint256) returns (bool)']);
 
-test.for(['mpp', 'x402'] as const)('%s: many calls at once of a wallet that has money for one', async (via) => {
-  await start();
+const BALANCE_OF = '0x70a08231';
+const TOKENS = ['mpp', 'x402'] as const;
+
+/** A wallet that holds the price once. */
+async function poorWallet(via: (typeof TOKENS)[number]): Promise<Hex> {
   const secret = generatePrivateKey();
-  const payer = privateKeyToAccount(secret);
   const { x402 } = network;
   if (!x402) throw new Error('no x402 network');
   const account = privateKeyToAccount(key(2));
@@ -133,9 +144,15 @@ test.for(['mpp', 'x402'] as const)('%s: many calls at once of a wallet that has 
     address,
     abi: TRANSFER,
     functionName: 'transfer',
-    args: [payer.address, PRICE],
+    args: [privateKeyToAccount(secret).address, PRICE],
   });
   await waitForTransactionReceipt(chain as never, { hash });
+  return secret;
+}
+
+test.for(TOKENS)('%s: many calls at once of a wallet that has money for one', async (via) => {
+  await start();
+  const secret = await poorWallet(via);
   const enough = Promise.withResolvers<void>();
   rig.handler = async () => {
     await enough.promise;
@@ -152,4 +169,27 @@ test.for(['mpp', 'x402'] as const)('%s: many calls at once of a wallet that has 
   const answers = await Promise.all(Array.from({ length: 3 }, call));
   expect(answers.toSorted()).toEqual([200, 402, 402]);
   expect([rig.calls.length, await balance(network, via === 'mpp' ? 'tempo' : 'usdc', payTo)]).toEqual([1, PRICE]);
+});
+
+test('a call that comes while the money of the one before is on its way', async () => {
+  await start();
+  const secret = await poorWallet('mpp');
+  const call = () => mppClient(network, secret).fetch(`${rig.url}/a`);
+  const seen = Promise.withResolvers<void>();
+  let second: Promise<Response> | undefined;
+  let balances = 0;
+  const slow = behind(network, async (ask, args) => {
+    if (second && JSON.stringify(args).includes(BALANCE_OF)) balances += 1;
+    // Verified, and asked again whether there is enough for both.
+    if (balances === 2) seen.resolve();
+    if (second || !args.method.startsWith('eth_sendRawTransaction')) return ask(args);
+    second = call();
+    await Promise.race([seen.promise, second]);
+    return ask(args);
+  });
+  await rig.close();
+  rig = await startRig(slow, { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+  expect((await call()).status).toBe(200);
+  expect((await second)?.status).toBe(402);
+  expect([rig.calls.length, await balance(network, 'tempo', payTo)]).toEqual([1, PRICE]);
 });

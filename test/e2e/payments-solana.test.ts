@@ -167,6 +167,20 @@ test('of many callers with one transaction at two routes, one is served by the h
   expect(await node.held(seller.address)).toBe(2n * PRICE);
 });
 
+test('calls at once of an account that holds the price once: one reaches the handler', async () => {
+  await node.holder(payer.address, PRICE);
+  const text = encoded(await credentialOf({ priority: 2n }));
+  let second: Response | undefined;
+  rig.handler = async () => {
+    rig.handler = () => Response.json({});
+    second = await show('/a', text);
+    return Response.json({});
+  };
+  expect((await solanaClient(node, payer).fetch(`${rig.url}/a`)).status).toBe(200);
+  expect([second?.status, await second?.text()]).toEqual([402, expect.stringContaining('are promised')]);
+  expect([rig.calls.length, await node.held(seller.address)]).toEqual([1, PRICE]);
+});
+
 /** What a hostile payer may want otherwise. */
 interface Made {
   amount?: bigint;

@@ -9,6 +9,7 @@ import { PaymentKeys } from '../../registry/payments/keys.ts';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { blockedWallet } from '../../shared/blocked-wallet.ts';
 import { type Money, ZERO } from '../../shared/money.ts';
+import { monotonicNow } from '../../shared/monotonic.ts';
 import { KeyedLock } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { PreparedOffers } from '../challenge.ts';
@@ -92,6 +93,7 @@ export class SettlementMachine {
       // By its own word first: the rail asks the chain, and opens a channel there.
       if (this.#isBlocked) this.#refuseBlocked(methodOf(presented).payer(presented));
       const offer = methodOf(presented).match(presented, prepared, asked);
+      const since = monotonicNow();
       const verified = await this.#rail(offer.rail, offer.asset)
         .verify(presented, offer)
         .catch(async (error) => {
@@ -103,9 +105,8 @@ export class SettlementMachine {
       this.#refuseBlocked(verified.payer.address);
       const { terms } = prepared;
       const authorized = offer.authorizes ?? terms.amount;
-      const { held } = verified;
-      if (held) {
-        await this.#promised.add(presented.id, `${offer.asset} ${verified.payer.address}`, authorized, held);
+      if (verified.shares) {
+        await this.#promised.add(presented.id, verified.shares, since);
         isPromised = true;
       }
       const begin = (key?: string) =>
@@ -234,14 +235,16 @@ export class SettlementMachine {
     options: { answer?: StoredAnswer; prepared?: string } = {},
   ): Promise<PaymentRow> {
     const { answer } = options;
-    this.#promised.forget(row.credentialId);
     if (row.custody === 'channel') {
       const receipt = (await this.#channels?.receipt(row, charged)) ?? '{}';
       const state = answer?.body === undefined ? 'settled' : 'answered';
       return this.store.capturedFromChannel(row, charged, receipt, answer, state);
     }
     if (row.state === 'settled') return this.store.captured(row, charged, answer);
-    if (charged === 0n) return this.store.free(row, answer);
+    if (charged === 0n) {
+      this.#promised.forget(row.credentialId);
+      return this.store.free(row, answer);
+    }
     return this.#settle(row, { charged, ...options });
   }
 
@@ -260,13 +263,13 @@ export class SettlementMachine {
 
   async #settle(begun: PaymentRow, change: Parameters<PaymentStore['settling']>[1]): Promise<PaymentRow> {
     this.#settling.add(begun.id);
-    this.#promised.forget(begun.credentialId);
     const forget = () => void this.#settling.delete(begun.id);
     const row = await this.store.settling(begun, change).catch((error) => {
       forget();
       throw error;
     });
     const settled = this.#track(this.#ask(row, change.charged ?? undefined).finally(forget));
+    this.#promised.settles(row.credentialId, settled);
     // What moved is not known to the registry yet: nobody may say that nothing was charged.
     const next = await withTimeout(settled, SETTLE_WAIT_MS).catch((error) => {
       this.#log.error({ err: error, payment: row.id }, 'what became of a settlement could not be noted');
@@ -299,20 +302,14 @@ export class SettlementMachine {
   }
 
   async #apply(row: PaymentRow, charged: Money | undefined, result: SettleResult): Promise<PaymentRow> {
-    switch (result.status) {
-      case 'settled':
-        return this.store.settled(
-          row,
-          result.reference,
-          charged,
-          chargeReceipt(row, result.reference, charged ?? row.authorized),
-        );
-      case 'failed':
-        return this.store.released(row, result.reason);
-      case 'unknown':
-        this.#log.warn({ payment: row.id, reason: result.reason }, 'settlement is pending');
-        return this.store.pending(row, result.reason);
+    if (result.status === 'unknown') {
+      this.#log.warn({ payment: row.id, reason: result.reason }, 'settlement is pending');
+      return this.store.pending(row, result.reason);
     }
+    this.#promised.ended(row.credentialId);
+    if (result.status === 'failed') return this.store.released(row, result.reason);
+    const receipt = chargeReceipt(row, result.reference, charged ?? row.authorized);
+    return this.store.settled(row, result.reference, charged, receipt);
   }
 
   /**

@@ -26,11 +26,21 @@ export async function assertFunded({ client, chain, token, wallet, microUsd }: A
   );
 }
 
+type Holding = Pick<Asked, 'client' | 'token' | 'wallet'>;
+
 /** @throws Problem payment_invalid when the network does not answer */
-export async function heldBy({ client, token, wallet }: Pick<Asked, 'client' | 'token' | 'wallet'>): Promise<bigint> {
-  try {
-    return await readContract(client, { address: token, abi: erc20Abi, functionName: 'balanceOf', args: [wallet] });
-  } catch (error) {
-    throw new Problem('payment_invalid', 'The network does not answer; try again in a moment.', { cause: error });
-  }
+export function heldBy({ client, token, wallet }: Holding): Promise<bigint> {
+  return readContract(client, { address: token, abi: erc20Abi, functionName: 'balanceOf', args: [wallet] }).catch(
+    silent,
+  );
+}
+
+/** What a contract may spend of it. @throws Problem payment_invalid when the network does not answer */
+export function allowedTo(spender: Address, { client, token, wallet }: Holding): Promise<bigint> {
+  const args = [wallet, spender] as const;
+  return readContract(client, { address: token, abi: erc20Abi, functionName: 'allowance', args }).catch(silent);
+}
+
+function silent(cause: unknown): never {
+  throw new Problem('payment_invalid', 'The network does not answer; try again in a moment.', { cause });
 }

@@ -10,7 +10,7 @@ import { readContract } from 'viem/actions';
 import { Abis, Addresses } from 'viem/tempo';
 import { formatUsd, micro } from '../../../shared/money.ts';
 import { Problem } from '../../../shared/problem.ts';
-import { lower } from '../../terms.ts';
+import { lower, type Share } from '../../terms.ts';
 import { type CallScope, flawOf, type KeyRules, rulesOf } from './key-authorization.ts';
 
 type Envelope = ReturnType<typeof TxEnvelopeTempo.deserialize>;
@@ -31,10 +31,14 @@ const FIRST_ARGUMENT_LENGTH = SELECTOR_LENGTH + 64;
 
 /**
  * @param serialized a signed transaction in its canonical encoding
- * @returns until when it can be sent, ms since the Unix epoch, and the access key that signed, if one did
+ * @returns until when it can be sent, ms since the Unix epoch, and the access key that signed, if one did, with what of it
+ * other payments use up
  * @throws Problem `payment_invalid`
  */
-export async function assertSignerMayPay(serialized: Hex, payment: Payment): Promise<{ until: number; key?: Hex }> {
+export async function assertSignerMayPay(
+  serialized: Hex,
+  payment: Payment,
+): Promise<{ until: number; key?: Hex; shares: Share[] }> {
   const envelope = TxEnvelopeTempo.deserialize(serialized as TxEnvelopeTempo.Serialized);
   const { signature, keyAuthorization, calls } = envelope;
   if (!signature) throw refused('The transaction is not signed.');
@@ -44,7 +48,7 @@ export async function assertSignerMayPay(serialized: Hex, payment: Payment): Pro
     if (signature.type !== 'secp256k1') assertSigned(signature, TxEnvelopeTempo.getSignPayload(envelope));
     // The chain refuses the whole transaction for an authorization that does not hold.
     if (keyAuthorization) throw refused('A payment authorizes no access key; authorize it by itself.');
-    return { until: Number.POSITIVE_INFINITY };
+    return { until: Number.POSITIVE_INFINITY, shares: [] };
   }
   const { userAddress, inner, version } = signature;
   // The first version does not bind the wallet, and the chain takes it no more.
@@ -63,7 +67,19 @@ export async function assertSignerMayPay(serialized: Hex, payment: Payment): Pro
     throw refused(
       `The access key ${key} may spend ${formatUsd(micro(rules.remaining))} of the ${formatUsd(micro(payment.amount))} USD needed; raise its limit, or pay with the wallet itself.`,
     );
-  return { until, key };
+  return { until, key, shares: sharesOf(userAddress, key, rules, known !== undefined, payment) };
+}
+
+/** The limit of a key that the chain knows; of the transactions that would make it known, the chain takes one. */
+function sharesOf(wallet: Hex, key: Hex, rules: KeyRules, isKnown: boolean, payment: Payment): Share[] {
+  const of = `${payment.chainId} ${lower(wallet)} ${key}`;
+  const known = () => rulesOnChain(wallet, key, payment);
+  if (!isKnown) return [{ of, amount: 1n, left: async () => ((await known()) ? 0n : 1n) }];
+  if (rules.remaining === undefined) return [];
+  const left = async () => (await known())?.remaining ?? 0n;
+  return [
+    { of: `${of} ${lower(payment.token)}`, amount: payment.amount, holds: `The access key ${key} may spend`, left },
+  ];
 }
 
 /** @returns who signed */

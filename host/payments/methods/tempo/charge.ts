@@ -11,17 +11,26 @@ import { Abis, Transaction } from 'viem/tempo';
 import type { PaymentRow } from '../../../registry/payments/schema.ts';
 import { Problem } from '../../../shared/problem.ts';
 import type { MppNetwork } from '../../network/types.ts';
-import { assetId, custodyOf, lower, type Offer, payerDid, type SettleResult, type Terms } from '../../terms.ts';
+import {
+  assetId,
+  custodyOf,
+  lower,
+  type Offer,
+  payerDid,
+  type SettleResult,
+  type Share,
+  type Terms,
+} from '../../terms.ts';
 import type { Address } from '../../types.ts';
 import { isExpired } from '../chain/chain-time.ts';
-import { assertFunded } from '../chain/funds.ts';
+import { assertFunded, heldBy } from '../chain/funds.ts';
 import { isRefusal } from '../chain/node-errors.ts';
 import type { Presented, Rail } from '../method.ts';
 import { assertSignerMayPay } from './access-key.ts';
 import { mppOf, readMpp } from './credential.ts';
 import { networkFeeOf } from './network-fee.ts';
 import { type MppOffer, mppOffer } from './offer.ts';
-import { assertGasForSigner, assertSendable, type SignedTransaction } from './sendable.ts';
+import { assertGasForSigner, assertSendable, nonceOf, type SignedTransaction } from './sendable.ts';
 
 /** Time left before a transaction expires in which a settlement is still begun, ms. */
 const SETTLE_MARGIN_MS = 4_000;
@@ -74,16 +83,17 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
     return signedTransaction(readMpp(payment.credential ?? '', challengeKey).credential.payload);
   }
 
-  /** @returns what the wallet holds of the first */
-  async function requireFunds(wallet: Hex, needed: readonly [Needed, ...Needed[]]): Promise<bigint> {
-    const [held] = await Promise.all(
-      needed.map((part) => assertFunded({ client, chain: network.chain, wallet, ...part })),
-    );
-    return held ?? 0n;
+  async function requireFunds(wallet: Hex, needed: readonly Needed[]): Promise<void> {
+    await Promise.all(needed.map((part) => assertFunded({ client, chain: network.chain, wallet, ...part })));
+  }
+
+  function sharesOf(wallet: Hex, { token, microUsd: amount }: Needed): Share {
+    const left = () => heldBy({ client, token, wallet });
+    return { of: `${assetId(chainId, token)} ${lower(wallet)}`, amount, holds: 'The wallet holds', left };
   }
 
   /** Of each token, the price and the network's fee. */
-  async function neededFor(offer: Offer, transaction: SignedTransaction): Promise<[Needed, ...Needed[]]> {
+  async function neededFor(offer: Offer, transaction: SignedTransaction): Promise<Needed[]> {
     const price = { token: network.currency, microUsd: BigInt(String(mppOffer(offer).request.amount)) };
     const fee = await networkFeeOf(client, transaction, network.currency);
     if (!fee) return [price];
@@ -187,24 +197,22 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
         await requireFunds(transaction.from, needed);
         throw new Problem('payment_invalid', describe(error), { cause: error });
       }
-      const held = await requireFunds(transaction.from, needed);
+      const { from } = transaction;
+      await requireFunds(from, needed);
+      const shares = [...needed.map((part) => sharesOf(from, part)), ...nonceOf(client, chainId, transaction)];
       for (const { token, microUsd: amount } of needed) {
-        const { until, key } = await assertSignerMayPay(payload.data.signature as Hex, {
+        const { until, key, ...signer } = await assertSignerMayPay(payload.data.signature as Hex, {
           client,
           chainId,
           token,
           amount,
         });
+        shares.push(...signer.shares);
         await assertGasForSigner(client, transaction, key);
         settleBefore = Math.min(settleBefore, until - SETTLE_MARGIN_MS);
       }
       assertInTime();
-      const { from } = transaction;
-      return {
-        payer: { address: lower(from), did: payerDid(chainId, from) },
-        settleBefore,
-        held: async () => held,
-      };
+      return { payer: { address: lower(from), did: payerDid(chainId, from) }, settleBefore, shares };
     },
 
     async settle(payment) {

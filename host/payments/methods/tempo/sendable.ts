@@ -8,6 +8,7 @@ import { type Address, type Client, type Hex, numberToHex, size } from 'viem';
 import { call, getTransactionCount } from 'viem/actions';
 import { Actions } from 'viem/tempo';
 import { Problem } from '../../../shared/problem.ts';
+import { lower, type Share } from '../../terms.ts';
 
 /** Of one transaction, on Tempo since T1. */
 const MOST_GAS = 30_000_000n;
@@ -58,9 +59,7 @@ export async function assertSendable(client: Client, transaction: SignedTransact
   if (feePayerSignature !== undefined) throw refused('The wallet that pays must pay the network fee, too');
   if (gas > MOST_GAS) throw refused(`The network takes at most ${MOST_GAS} gas`);
   if (nonceKey === EXPIRING || from === undefined) return;
-  const next = await nextNonce(client, from, nonceKey).catch((error) => {
-    throw new Problem('payment_invalid', 'The network does not answer; try again in a moment.', { cause: error });
-  });
+  const next = await nextNonce(client, from, nonceKey);
   if (BigInt(nonce) !== next) throw refused(`The next nonce of the wallet is ${next}`);
 }
 
@@ -100,10 +99,25 @@ function signerOf(signature: SignatureEnvelope.SignatureEnvelope, keyId?: Hex): 
   }
 }
 
+/** The turn of a transaction: of all that have the same one, the chain takes one. */
+export function nonceOf(
+  client: Client,
+  chainId: number,
+  { from, nonce = 0, nonceKey = 0n }: SignedTransaction,
+): Share[] {
+  if (nonceKey === EXPIRING || from === undefined) return [];
+  const left = async () => ((await nextNonce(client, from, nonceKey)) === BigInt(nonce) ? 1n : 0n);
+  return [{ of: `${chainId} ${lower(from)} nonce ${nonceKey}`, amount: 1n, left }];
+}
+
 async function nextNonce(client: Client, account: Hex, nonceKey: bigint): Promise<bigint> {
-  return nonceKey === 0n
-    ? BigInt(await getTransactionCount(client, { address: account, blockTag: 'latest' }))
-    : Actions.nonce.getNonce(client as never, { account, nonceKey });
+  try {
+    return nonceKey === 0n
+      ? BigInt(await getTransactionCount(client, { address: account, blockTag: 'latest' }))
+      : await Actions.nonce.getNonce(client as never, { account, nonceKey });
+  } catch (cause) {
+    throw new Problem('payment_invalid', 'The network does not answer; try again in a moment.', { cause });
+  }
 }
 
 function refused(detail: string): Problem {

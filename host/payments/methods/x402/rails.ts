@@ -21,11 +21,12 @@ import {
   type Offer,
   payerDid,
   type SettleResult,
+  type Share,
   type Terms,
   termsFromText,
 } from '../../terms.ts';
 import { isExpired } from '../chain/chain-time.ts';
-import { assertFunded, heldBy } from '../chain/funds.ts';
+import { allowedTo, assertFunded, heldBy } from '../chain/funds.ts';
 import { isOpen } from '../chain/node-errors.ts';
 import type { Presented, Rail } from '../method.ts';
 import { evmPayload, readX402, type X402Credential, x402Of } from './credential.ts';
@@ -195,6 +196,16 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
 
   const asset = assetId(chainId, network.token);
 
+  /** Permit2 spends what the wallet has let it. */
+  function sharesOf(scheme: 'exact' | 'upto', wallet: Hex, amount: bigint): Share[] {
+    const of = `${asset} ${lower(wallet)}`;
+    const asked = { client, token: network.token, wallet };
+    const held: Share = { of, amount, holds: 'The wallet holds', left: () => heldBy(asked) };
+    if (scheme === 'exact') return [held];
+    const spendable = () => allowedTo(PERMIT2_ADDRESS as Hex, asked);
+    return [held, { of: `${of} permit2`, amount, holds: 'Permit2 may spend', left: spendable }];
+  }
+
   function rail(scheme: 'exact' | 'upto'): Rail {
     const name = `x402/${scheme}` as const;
     // Of `exact` all that is signed moves, and the books give back what was not charged.
@@ -248,7 +259,7 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
         return {
           payer: { address: lower(from), did: payerDid(chainId, from) },
           settleBefore: Number(untilMs < limit ? untilMs : limit) - SETTLE_MARGIN_MS,
-          held: () => heldBy({ client, token: network.token, wallet: from as Hex }),
+          shares: sharesOf(scheme, from as Hex, BigInt(offered.amount)),
         };
       },
 

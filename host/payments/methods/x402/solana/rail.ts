@@ -110,7 +110,8 @@ export function solanaRail(network: SolanaNetwork, gas: Gas): Rail {
 
     async verify(given, offer) {
       const presented = x402Of(given);
-      assertLeavesFeePayerAlone(readable(transactionOf(presented)));
+      const message = readable(transactionOf(presented));
+      assertLeavesFeePayerAlone(message);
       const { requirements } = x402Offer(offer);
       const payload = presented.payload as unknown as PaymentPayload;
       const answer = await facilitator.verify(payload, requirements as PaymentRequirements).catch((cause) => {
@@ -123,9 +124,13 @@ export function solanaRail(network: SolanaNetwork, gas: Gas): Rail {
         );
       if (!answer.isValid || !answer.payer)
         throw new Problem('payment_invalid', `x402: ${reason(answer.invalidReason)}.`);
+      const source = sourceOf(message);
+      const left = () => heldIn(ask, source);
       return {
         payer: { address: answer.payer as PayerAddress, did: `did:pkh:${network.network}:${answer.payer}` },
         settleBefore: Date.now() + LIFE_MS,
+        // Not of who signs: an account may let somebody else spend of it, too.
+        shares: [{ of: `${asset} ${source}`, amount: BigInt(requirements.amount), holds: 'The wallet holds', left }],
       };
     },
 
@@ -183,6 +188,23 @@ function assertLeavesFeePayerAlone(message: CompiledTransactionMessage): void {
   );
   if (isUsed || instructions.length === 0)
     throw new Problem('payment_invalid', 'x402: the wallet that pays the fee has no part in the instructions.');
+}
+
+/** The account that the transfer takes from; x402 has seen that the third instruction is that. */
+function sourceOf(message: CompiledTransactionMessage): string {
+  const [, , transfer] = 'instructions' in message ? message.instructions : [];
+  return message.staticAccounts[transfer?.accountIndices?.[0] ?? -1] ?? '';
+}
+
+/** @throws Problem `payment_invalid` where the node does not answer */
+async function heldIn(ask: SolanaNetwork['ask'], account: string): Promise<bigint> {
+  try {
+    const how = { commitment: 'confirmed' };
+    const { value } = await ask<{ value: { amount: string } }>('getTokenAccountBalance', [account, how]);
+    return BigInt(value.amount);
+  } catch (cause) {
+    throw new Problem('payment_invalid', 'The network does not answer; try again in a moment.', { cause });
+  }
 }
 
 /** Whether the node looked at the transaction and did not pass it on; one that it knows already it refuses, too. */
