@@ -102,10 +102,6 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       this.#here(exchange, requestId, new Problem('not_ready', CUT_OFF));
       return;
     }
-    if (!this.#parts.inside.enter(exchange, caller.ip)) {
-      this.#here(exchange, requestId, new Problem('overloaded', TOO_MANY_INSIDE));
-      return;
-    }
     const resolution = this.#parts.routes.resolve(caller.host, head.target);
     const secureUrl = this.#parts.secureUrl(caller, head);
     if (!METHODS.has(head.method)) {
@@ -120,6 +116,9 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       this.#redirect(exchange, requestId, secureUrl);
     } else if (resolution.kind === 'slash' && REDIRECTED.has(head.method) && !head.upgrade) {
       this.#redirect(exchange, requestId, resolution.target);
+    } else if (!this.#parts.inside.enter(exchange, caller.ip)) {
+      // What is answered above has ended with it.
+      this.#here(exchange, requestId, new Problem('overloaded', TOO_MANY_INSIDE));
     } else if (resolution.kind === 'slash') {
       this.#toTenant(exchange, caller, requestId, resolution.tenant);
     } else if (resolution.kind === 'tenant' && resolution.via === 'path' && head.serviceWorker) {

@@ -9,8 +9,9 @@ import { startHost, type TestHost } from './support/host.ts';
 import { until } from './support/until.ts';
 
 const PROBE = `export default { async fetch(request, env) {
-  const { url, headers, byEgress, socket } = await request.json();
+  const { url, headers, byEgress, socket, times = 0 } = await request.json();
   if (!env.EDGE) return Response.json({ bound: false });
+  for (let count = 0; count < times; count++) await (await env.EDGE.fetch(url, { redirect: 'manual' })).text();
   const init = { headers: { ...headers, ...(socket ? { upgrade: 'websocket' } : {}) } };
   const answer = await (byEgress ? fetch(url, init) : env.EDGE.fetch(url, init));
   if (answer.webSocket) {
@@ -42,6 +43,8 @@ interface Asked {
   headers?: Record<string, string>;
   byEgress?: true;
   socket?: true;
+  /** So often before that. */
+  times?: number;
 }
 const ask = async (what: Asked, slug = 'probe') =>
   (await (await fetch(`${host.url}/${slug}/`, jsonPost(what))).json()) as {
@@ -120,6 +123,11 @@ describe('by the binding', () => {
     const before = await requests('neighbour');
     await ask({ url: `${host.url}/neighbour/counted` });
     await until(async () => (await requests('neighbour')) !== before || undefined);
+  });
+
+  test('calls that were answered do not count as under way, redirects neither', async () => {
+    const { status } = await ask({ url: `${host.url}/neighbour`, times: 512 });
+    expect(status).toBe(200);
   });
 
   test('a deployment without it has none', async () => {
