@@ -3,9 +3,9 @@
  * What is saved is in service at once. It is the same host as everywhere: the same runtime, the same bindings.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync, type FSWatcher, readdirSync, statSync, watch } from 'node:fs';
+import { existsSync, type FSWatcher, lstatSync, readdirSync, statSync, watch } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
-import { basename, join, relative } from 'node:path';
+import { basename, dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command } from 'commander';
 import { deploy } from './deploy.ts';
@@ -20,6 +20,8 @@ import type { Terminal } from './terminal/terminal.ts';
 import { update } from './update.ts';
 
 const HOST = fileURLToPath(new URL('../main.ts', import.meta.url));
+const OWN_FOLDER = dirname(DEV_FOLDER);
+const CONSENT = 'dev';
 /** wrangler's name for secrets of development. */
 const DEV_VARS = '.dev.vars';
 const READY_MS = 60_000;
@@ -59,9 +61,7 @@ async function dev(
   // As under wrangler dev: these are for this machine alone.
   const vars = join(project.folder, DEV_VARS);
   const secretsFrom = flags.secretsFrom ?? (existsSync(vars) ? [vars] : []);
-  const data = join(project.folder, DEV_FOLDER);
-  await mkdir(data, { recursive: true });
-  await writeFile(join(project.folder, '.turnpike', '.gitignore'), '*\n');
+  const data = await dataFolder(session, project.folder);
   // The deploy says what is wrong with them.
   const secrets = await projectSecrets(new Session(deps, { ...session.options, yes: true }), project, {
     secretsFrom,
@@ -104,6 +104,26 @@ async function dev(
   } finally {
     await host.stop();
   }
+}
+
+/**
+ * Where the host keeps its data. A downloaded project may bring such a folder, with keys and code of a stranger, and with
+ * links through which the host would write over the user's files.
+ */
+async function dataFolder({ consent }: Session, project: string): Promise<string> {
+  const own = join(project, OWN_FOLDER);
+  const isThere = lstatSync(own, { throwIfNoEntry: false }) !== undefined;
+  if (isThere)
+    await consent.require(project, {
+      key: CONSENT,
+      question: `Use the data of turnpike dev in ${own}? If the folder came with the project, say no, and remove it.`,
+      otherwise: 'Remove the folder, or allow it once at a terminal.',
+    });
+  else await consent.remember(project, CONSENT);
+  const data = join(project, DEV_FOLDER);
+  await mkdir(data, { recursive: true });
+  if (!isThere) await writeFile(join(own, '.gitignore'), '*\n');
+  return data;
 }
 
 function slugOfFolder(folder: string): string {
@@ -208,7 +228,8 @@ async function startHost(
   // Settings in the user's environment are those of another host.
   const passed = Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith('TURNPIKE_')));
   const child = spawn(process.execPath, [HOST, ...args], {
-    cwd: data,
+    // Where no turnpike.host.json is: settings in the data folder would be the project's, and could run programs.
+    cwd: dirname(HOST),
     env: passed,
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -1,7 +1,7 @@
 /** `turnpike dev` in a folder of a stranger's project: reloads what is saved, keeps its data, and leaves nothing running. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -120,8 +120,21 @@ it('ends with all that it started, and has its data the next time', async () => 
   await expect(fetch(`http://localhost:${port}/healthz`)).rejects.toThrow();
   const without = await command('kv', 'list', '--local');
   expect(without.code).not.toBe(0);
+  // A project decides nothing about the host: it would be refused for this.
+  writeFileSync(path.join(folder, '.turnpike/dev/turnpike.host.json'), '{ "unknown": true }');
   await start();
   expect(Number(/fourth (\d+)!/.exec(await ask())?.[1])).toBeGreaterThan(3);
+});
+
+it('uses no data that came with a project, and writes through none of its links', async () => {
+  const project = path.join(folder, 'downloaded');
+  const precious = path.join(folder, 'precious');
+  mkdirSync(path.join(project, '.turnpike/dev'), { recursive: true });
+  writeFileSync(precious, 'kept');
+  symlinkSync(precious, path.join(project, '.turnpike/.gitignore'));
+  writeFileSync(path.join(project, 'index.js'), "export default { fetch: () => new Response('hi') };");
+  const { code, stderr } = await turnpike(['dev', 'index.js', '--port', '0'], { cwd: project });
+  expect([code, stderr, readFileSync(precious, 'utf8')]).toEqual([2, expect.stringContaining('came with'), 'kept']);
 });
 
 it('does not take another host at its port for its own', async () => {

@@ -7,7 +7,6 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest
 import type { Network } from '../../host/payments/network/index.ts';
 import { balance, behind, mppOf, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
 import { type Fields, payWith } from './support/signed-anew.ts';
-import { until } from './support/until.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
