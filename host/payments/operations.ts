@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
 import type { PaymentRow } from '../registry/payments/schema.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
+import { networkOf } from '../shared/network-of.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { readBody } from '../shared/request-body.ts';
 import type { ChallengeContext, Challenger } from './challenge.ts';
@@ -84,6 +85,7 @@ export class Operations {
       if (small && body && body.length > 0) digest = `sha-256=${createHash('sha256').update(body).digest('base64')}`;
       if (!presented || !body) return challenger.response(prepared, { ...challenge, digest });
       const admitted = await machine.admit({
+        caller: networkOf(context.clientIp),
         presented,
         prepared,
         asked: { realm: challenge.realm, resource: challenge.resource, digest, now: Date.now() },

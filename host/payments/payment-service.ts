@@ -257,6 +257,7 @@ export class PaymentService implements PaymentBindings {
       throw new Problem('payment_invalid', `The payment is for ${formatUsd(amount)} USD.`);
     const named = methodOf(presented).named(presented);
     const admitted = await machine.admit({
+      caller: tenant.tenant,
       presented,
       prepared: offers.prepare(this.#terms(tenant, amount, meta)),
       asked: {

@@ -181,6 +181,7 @@ function credential(name: RailName, at: Shop, id: string, hash = id): Presented 
 function show(presented: Presented, at: Shop, idempotencyKey?: string) {
   const prepared = prepareOffers(at.terms, [offerOf(presented.rail, at.terms)]);
   return machine.admit({
+    caller: 'test',
     presented,
     prepared,
     asked: { realm: 'h', resource: 'https://h/', digest: undefined, now: Date.now() },

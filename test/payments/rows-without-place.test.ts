@@ -117,6 +117,7 @@ function show(rail: RailName, kind: Kind, state: string, change: Partial<Terms> 
   } as unknown as Presented;
   return machine
     .admit({
+      caller: 'test',
       presented,
       prepared: prepareOffers({ ...termsFromText(TERMS[kind]), ...change }, []),
       asked: { realm: 'h', resource: 'https://h/', digest: undefined, now: Date.now() },

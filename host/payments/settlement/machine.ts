@@ -21,11 +21,14 @@ import { Again, type Place, sameCredential, sameTerms } from './again.ts';
 import { newPaymentId, type PaymentStore, type StoredAnswer } from './payment-store.ts';
 import { Promised } from './promised.ts';
 import { chargeReceipt } from './receipts.ts';
+import { Verifications } from './verifications.ts';
 
 /** Longest time that a caller waits for the chain before hearing that the payment is pending, ms. */
 const SETTLE_WAIT_MS = 12_000;
 
 export interface AdmitInput {
+  /** Who takes turns with others: the network of an address, or a tenant. */
+  caller: string;
   presented: Presented;
   prepared: PreparedOffers;
   asked: Asked;
@@ -55,6 +58,7 @@ export class SettlementMachine {
   readonly #locks = new KeyedLock();
   readonly #inFlight = new Set<Promise<unknown>>();
   readonly #promised = new Promised();
+  readonly #verifications = new Verifications();
   /** Ids of payments. */
   readonly #settling = new Set<string>();
 
@@ -94,8 +98,9 @@ export class SettlementMachine {
       if (this.#isBlocked) this.#refuseBlocked(methodOf(presented).payer(presented));
       const offer = methodOf(presented).match(presented, prepared, asked);
       const since = monotonicNow();
-      const verified = await this.#rail(offer.rail, offer.asset)
-        .verify(presented, offer)
+      const rail = this.#rail(offer.rail, offer.asset);
+      const verified = await this.#verifications
+        .run(input.caller, () => rail.verify(presented, offer))
         .catch(async (error) => {
           // To the chain it is used up as soon as another node has settled what it began since it was looked for.
           if (!previous && this.store.hasOthers && (await this.store.byCredential(presented.id)))

@@ -8,6 +8,7 @@ import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
 import { matchPaidRoute } from '../../shared/match-paid-route.ts';
 import { formatUsd, type Money, parseUsd } from '../../shared/money.ts';
+import { networkOf } from '../../shared/network-of.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import type { ChallengeContext, Challenger, PreparedOffers } from '../challenge.ts';
@@ -289,8 +290,9 @@ export class Toll {
     work: Work<T>,
   ): Promise<T | Response> {
     const { machine } = this.#options;
-    const { request, prepared, challenge } = visit;
+    const { context, request, prepared, challenge } = visit;
     const admitted = await machine.admit({
+      caller: networkOf(context.clientIp),
       presented,
       prepared,
       asked: { realm: challenge.realm, resource: challenge.resource, digest: challenge.digest, now: Date.now() },

@@ -65,5 +65,5 @@ export function admit(machine: SettlementMachine, id: string, idempotencyKey?: s
   const prepared = prepareOffers(TERMS, [OFFER]);
   const asked = { realm: 'h', resource: 'https://h/', digest: undefined, now: Date.now() };
   const place = placeOf(['call', 'path', 'a', 'GET', '/a'], Buffer.alloc(0));
-  return machine.admit({ presented, prepared, asked, place, idempotencyKey, state: 'working' });
+  return machine.admit({ caller: 'test', presented, prepared, asked, place, idempotencyKey, state: 'working' });
 }
