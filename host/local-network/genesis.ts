@@ -13,8 +13,12 @@ import {
 } from 'viem';
 import {
   BASE_SEPOLIA_ID,
+  BATCH_SETTLEMENT_ADDRESS,
   CREATE2_DEPLOYER_ADDRESS,
+  DEPOSIT_COLLECTOR_ADDRESS,
+  localBatchSettlement,
   localChannelReserve,
+  localDepositCollector,
   localUsdc,
   PATH_USD_ADDRESS,
   PERMIT2_ADDRESS,
@@ -44,6 +48,8 @@ export async function setUpChain(chain: JsonRpcSocket, { wallets, senders }: Fun
   await chain.request('evm_mine');
   await chain.request('anvil_setCode', [RESERVE_ADDRESS, localChannelReserve.runtime]);
   await chain.request('anvil_setCode', [USDC_ADDRESS, localUsdc.runtime]);
+  await chain.request('anvil_setCode', [BATCH_SETTLEMENT_ADDRESS, localBatchSettlement.runtime]);
+  await chain.request('anvil_setCode', [DEPOSIT_COLLECTOR_ADDRESS, localDepositCollector.runtime]);
   await signPermitsForBaseSepolia(chain);
 
   const [bank] = await chain.request<Address[]>('eth_accounts');

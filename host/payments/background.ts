@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import type { TrustedClock } from '../registry/trusted-clock.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Guard } from './ledger/guard.ts';
-import type { ChannelSweeper } from './methods/tempo/sessions/sweeper.ts';
+import type { ChannelSweeper } from './methods/channels/sweeper.ts';
 import type { Gas } from './methods/x402/gas.ts';
 import type { RemoteFacilitator } from './methods/x402/remote-facilitator.ts';
 import { MONEY, type Sender } from './outgoing/sender.ts';
@@ -23,7 +23,7 @@ const KEEP_ANSWERS_MS = 24 * 3_600_000;
 
 export interface BackgroundOptions extends RecoveryOptions {
   sender: Sender;
-  /** Of each network with sessions. */
+  /** Of each network with channels. */
   sweepers: readonly ChannelSweeper[];
   guard: Guard;
   gas: Gas;

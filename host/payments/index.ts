@@ -26,13 +26,13 @@ import { Reconciler } from './ledger/reconcile.ts';
 import { Reports } from './ledger/reports.ts';
 import { hostWallets } from './ledger/wallets.ts';
 import { credentialsOf, toolAnswer } from './mcp/transport.ts';
-import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, openMandates, openRails } from './methods/index.ts';
+import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, methodOfRail, openMandates, openRails } from './methods/index.ts';
 import { ProofVerifier } from './methods/tempo/proof.ts';
-import { ChannelCalls } from './methods/tempo/sessions/calls.ts';
-import { SessionPlaces } from './methods/tempo/sessions/places.ts';
-import { acknowledged, sessionReceipt } from './methods/tempo/sessions/receipt.ts';
-import { ChannelSweeper, type SweepSchedule } from './methods/tempo/sessions/sweeper.ts';
+import { ChannelCalls } from './methods/channels/calls.ts';
+import { SessionPlaces } from './methods/channels/places.ts';
+import { ChannelSweeper, type SweepSchedule } from './methods/channels/sweeper.ts';
 import { SessionVerifier } from './methods/tempo/sessions/verifier.ts';
+import { BatchKeeper, batchAvailable } from './methods/x402/batch/keeper.ts';
 import { EvmLanes } from './methods/x402/evm-lanes.ts';
 import { Gas } from './methods/x402/gas.ts';
 import { RemoteFacilitator } from './methods/x402/remote-facilitator.ts';
@@ -129,7 +129,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   let book: OfferBook | undefined;
   const offersChanged = () => book?.changed();
   const { facilitator: settings } = config.x402;
-  const x402 = x402Networks(network).map((each) => ({
+  const evm = x402Networks(network).map((each) => ({
     network: each,
     lanes: new EvmLanes(each, registry.leases),
     remote:
@@ -137,12 +137,12 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         ? undefined
         : new RemoteFacilitator({ settings, network: each, log, onChange: offersChanged }),
   }));
-  const remotes = x402.flatMap(({ remote }) => remote ?? []);
+  const remotes = evm.flatMap(({ remote }) => remote ?? []);
   const minPrice = usdOr(config.gas.minPrice, ZERO);
   const gas = new Gas({
     registry,
     clock,
-    gasPrices: new Map(x402.map(({ network: { chain, getClient } }) => [chain.id, () => getClient().getGasPrice()])),
+    gasPrices: new Map(evm.map(({ network: { chain, getClient } }) => [chain.id, () => getClient().getGasPrice()])),
     fixed: new Map(solana.map((each) => [each.network, solanaCost(config.solana.coinUsd)])),
     coinUsd: config.gas.coinUsd,
     minPrice,
@@ -151,6 +151,14 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   });
   const debts = new Debts(store.books, offersChanged);
   const { facilitator } = hostAccounts;
+  const x402 = await Promise.all(
+    evm.map(async (place) => {
+      const kept = { ...place, receiver: facilitator, channels, calls, gas, clock, log };
+      // What another settles this host has no coins for.
+      const isOffered = !place.remote && (await batchAvailable(place.network));
+      return { ...place, keeper: isOffered ? new BatchKeeper(kept) : undefined };
+    }),
+  );
   const rails = await openRails({ mpp, x402, solana, facilitator, collector, challengeKey, gas });
   const offers = new OfferBook(rails, (tenant) => debts.owes(tenant));
   book = offers;
@@ -167,10 +175,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         if (!channel) return '{}';
         const captured = micro(channel.captured + charged);
         const after = { ...channel, captured, units: channel.units + 1 };
-        const voucher = row.credential ? acknowledged(row.credential, after) : after.voucher;
-        return JSON.stringify({
-          'payment-receipt': sessionReceipt({ ...after, voucher }, row.credentialId),
-        });
+        return JSON.stringify(methodOfRail(row.rail).channelReceipt?.(row, after, charged) ?? {});
       },
     },
   });
@@ -199,7 +204,8 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const proof = new ProofVerifier({ network: firstMpp, challengeKey, challenger, keys: machine.keys, signIn });
   const highest = await trustedClock.highest();
   const { feeBps } = config;
-  const sessions = new SessionPlaces(channels, calls, verifiers);
+  const keepers = x402.flatMap(({ keeper }) => keeper ?? []);
+  const sessions = new SessionPlaces(channels, calls, verifiers, keepers);
   const openSocket =
     options.openSocket ?? (async () => new Problem('not_implemented', 'No WebSocket is for sale here.').toResponse());
   const live = new LiveCalls(store.meters);
@@ -234,10 +240,10 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     log,
   });
   const recovery = { machine, operations, live, log };
-  const sweepers = verifiers.map(
-    (verifier) =>
+  const sweepers = sessions.keepers.map(
+    (keeper) =>
       new ChannelSweeper({
-        verifier,
+        keeper,
         channels,
         clock,
         log,
@@ -256,7 +262,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     trustedClock,
     clock,
   });
-  const reconciler = new Reconciler({ store, channels, network, verifiers, opening: openingBalance(registry) });
+  const reconciler = new Reconciler({ store, channels, network, keepers: sessions.keepers, opening: openingBalance(registry) });
   const reports = new Reports({
     store,
     machine,

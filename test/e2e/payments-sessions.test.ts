@@ -4,7 +4,7 @@ import { Session } from 'mppx/tempo';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
-import { DEFAULT_SCHEDULE } from '../../host/payments/methods/tempo/sessions/sweeper.ts';
+import { DEFAULT_SCHEDULE } from '../../host/payments/methods/channels/sweeper.ts';
 import type { Network } from '../../host/payments/network/index.ts';
 import { balance, mppOf, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
 import { until } from './support/until.ts';

@@ -1,6 +1,6 @@
 /** When the work of a paid call is given up. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { ChannelCalls } from '../../host/payments/methods/tempo/sessions/calls.ts';
+import { ChannelCalls } from '../../host/payments/methods/channels/calls.ts';
 import type { SettlementMachine } from '../../host/payments/settlement/machine.ts';
 import { Deadline } from '../../host/payments/toll/deadline.ts';
 import type { PaymentRow } from '../../host/registry/payments/schema.ts';

@@ -4,7 +4,9 @@
  */
 import type { Address } from 'viem';
 
+export { localBatchSettlement } from './generated/local-batch-settlement.ts';
 export { localChannelReserve } from './generated/local-channel-reserve.ts';
+export { localDepositCollector } from './generated/local-deposit-collector.ts';
 export { localUsdc } from './generated/local-usdc.ts';
 export { x402Permit2Proxies } from './generated/x402-permit2-proxies.ts';
 
@@ -16,6 +18,10 @@ export { x402Permit2Proxies } from './generated/x402-permit2-proxies.ts';
 export const BASE_SEPOLIA_ID = 84532;
 /** USDC's address on Base Sepolia. */
 export const USDC_ADDRESS: Address = '0x036CbD53842c5426634e7929541eC2318f3dCF7e';
+
+/** The contract of x402's scheme `batch-settlement`, and what takes its deposits by EIP-3009: the same on every chain. */
+export const BATCH_SETTLEMENT_ADDRESS: Address = '0x4020074e9dF2ce1deE5A9C1b5c3f541D02a10003';
+export const DEPOSIT_COLLECTOR_ADDRESS: Address = '0x4020806089470a89826cB9fB1f4059150b550004';
 
 /** Tempo's pathUSD, a precompile of every Tempo chain. https://docs.tempo.xyz/protocol/tip20/overview */
 export const PATH_USD_ADDRESS: Address = '0x20c0000000000000000000000000000000000000';

@@ -7,7 +7,7 @@ import { getTransactionReceipt, readContract } from 'viem/actions';
 import type { ChannelStore } from '../../registry/payments/channels.ts';
 import { OutgoingStore } from '../../registry/payments/outgoing.ts';
 import { PaymentReports } from '../../registry/payments/reports.ts';
-import type { SessionVerifier } from '../methods/tempo/sessions/verifier.ts';
+import type { ChannelKeeper } from '../methods/channels/keeper.ts';
 import { outcome } from '../methods/x402/solana/look-up.ts';
 import { mppNetworks, type Network, x402Networks } from '../network/types.ts';
 import type { PaymentStore } from '../settlement/payment-store.ts';
@@ -32,8 +32,8 @@ export interface ReconcileOptions {
   store: PaymentStore;
   channels: ChannelStore;
   network: Network;
-  /** Of each network with sessions. */
-  verifiers: readonly SessionVerifier[];
+  /** Of each network with channels. */
+  keepers: readonly ChannelKeeper[];
   /** Balance of a collecting wallet that was there before the books began; noted once. */
   opening(asset: string, balance: () => Promise<bigint>): Promise<bigint>;
 }
@@ -160,7 +160,7 @@ export class Reconciler {
   }
 
   async #compareChannels(): Promise<ReconciliationReport['differences']> {
-    const { verifiers, channels, store } = this.#options;
+    const { keepers, channels, store } = this.#options;
     const rows = await channels.inState('open', 'closed', 'failed');
     const unpaid = await new OutgoingStore(store.books).unpaidChannels();
     const differences: ReconciliationReport['differences'] = [];
@@ -174,12 +174,14 @@ export class Reconciler {
           });
         continue;
       }
-      const verifier = verifiers.find(({ network }) => network.chainId === row.chainId);
-      if (!verifier) continue;
-      const state = await verifier.chain.state(row.id);
+      const keeper = keepers.find(
+        ({ network }) => network.chainId === row.chainId && network.escrow === row.escrow,
+      );
+      if (!keeper) continue;
+      const state = await keeper.chain.state(row.id);
       if (row.state === 'closed') {
-        if (state.deposit !== 0n)
-          differences.push({ what: `channel ${row.id}`, ledger: 'closed', chain: `open with ${state.deposit}` });
+        const left = state.left ?? state.deposit;
+        if (left !== 0n) differences.push({ what: `channel ${row.id}`, ledger: 'closed', chain: `open with ${left}` });
       } else if (state.settled !== row.settled) {
         differences.push({
           what: `channel ${row.id}`,

@@ -1,5 +1,5 @@
 /** What a method of payment is: all that the rest of payments knows of it. See README.md for how to add one. */
-import type { PaymentRow } from '../../registry/payments/schema.ts';
+import type { ChannelRow, PaymentRow } from '../../registry/payments/schema.ts';
 import type { Meta } from '../../shared/mcp-message.ts';
 import type { Money } from '../../shared/money.ts';
 import type { Problem } from '../../shared/problem.ts';
@@ -21,6 +21,8 @@ export interface Presented {
   idempotencyKey?: string | undefined;
   /** The credential as it was sent; its rail reads it again to settle it. */
   text: string;
+  /** The id comes again, for something else, where nothing was charged by it. */
+  repeats?: true;
 }
 
 /** What a payment has to be for. */
@@ -114,6 +116,8 @@ export interface PaymentMethod {
   /** An offer as discovery documents print it. */
   describe(offer: Offer): Pick<OfferInfo, 'intent' | 'method' | 'currency'>;
   tools: ToolTransport;
+  /** Headers of what a channel's payer is told. @param channel as it is once `charged` is in the books */
+  channelReceipt?(row: PaymentRow, channel: ChannelRow, charged: Money): Record<string, string>;
   /** Headers of the receipt of a settled charge. */
   receipt(row: PaymentRow, reference: string, charged: Money): Record<string, string>;
 }
@@ -147,4 +151,6 @@ export interface Rail {
   settle(payment: PaymentRow, amount: Money): Promise<SettleResult>;
   /** Asks the chain what became of a settlement, and tries it again where that is safe. */
   reconcile(payment: PaymentRow, amount: Money): Promise<SettleResult>;
+  /** What the payer is told where the credential has paid for something else. Default: to pay the new challenge. */
+  usedUp?(presented: Presented): Promise<Problem>;
 }

@@ -18,7 +18,7 @@ import type { Asked, Presented, Rail } from '../methods/method.ts';
 import { type SettleResult, termsToText, type Verified } from '../terms.ts';
 import type { SettledPayment } from '../types.ts';
 import { Again, type Place, sameCredential, sameTerms } from './again.ts';
-import { newPaymentId, type PaymentStore, type StoredAnswer } from './payment-store.ts';
+import { FINAL, newPaymentId, type PaymentStore, type StoredAnswer } from './payment-store.ts';
 import { Promised } from './promised.ts';
 import { chargeReceipt } from './receipts.ts';
 import { Verifications } from './verifications.ts';
@@ -180,10 +180,16 @@ export class SettlementMachine {
       if (previous.kind === 'binding' && !sameTerms(previous, prepared.terms)) throw otherUse();
       return undefined;
     }
+    // It paid for nothing: the same id is another call.
+    if (presented.repeats && previous.charged === 0n && FINAL.includes(previous.state)) return undefined;
+    const usedUp = async (problem: Problem) =>
+      (await this.#rail(previous.rail, previous.asset).usedUp?.(presented)) ?? problem;
     if (!sameCredential(previous, presented))
-      throw new Problem('payment_invalid', 'This challenge was paid by another credential. Pay the new challenge.');
+      throw await usedUp(
+        new Problem('payment_invalid', 'This challenge was paid by another credential. Pay the new challenge.'),
+      );
     const same = Again.of(previous, prepared.terms, place);
-    if (!same) throw otherUse();
+    if (!same) throw await usedUp(otherUse());
     this.#refuseElsewhere(previous);
     const again = same.as(previous.state === 'settling' ? await this.reconcile(previous) : previous);
     if (!again || again.row.state === 'released') return undefined;

@@ -54,7 +54,7 @@ export function newPaymentId(): string {
   return `pay_${randomBytes(15).toString('base64url')}`;
 }
 
-const FINAL: readonly PaymentRow['state'][] = ['answered', 'released', 'refund_owed', 'refunded'];
+export const FINAL: readonly PaymentRow['state'][] = ['answered', 'released', 'refund_owed', 'refunded'];
 
 export class PaymentStore {
   readonly answers: Answers;
@@ -146,12 +146,15 @@ export class PaymentStore {
       capturedBy: null,
       node: this.#node,
     };
-    const row: PaymentRow = previous
-      ? { ...fresh, id: previous.id, attempts: previous.attempts + 1, createdAt: previous.createdAt }
+    const again = previous?.state === 'released' ? previous : undefined;
+    const row: PaymentRow = again
+      ? { ...fresh, id: again.id, attempts: again.attempts + 1, createdAt: again.createdAt }
       : { ...fresh, attempts: 1, createdAt: now };
     const { insert, update } = this.#statements;
     await this.books.write([
-      previous ? update(previous, row) : insert([row]),
+      // What is over keeps its row, and leaves the id to the new one.
+      ...(previous && !again ? [update(previous, { credentialId: `${previous.credentialId}:${previous.id}` })] : []),
+      again ? update(again, row) : insert([row]),
       ...this.#reserve(row, now, voucher),
       ...(key === undefined ? [] : [boundKey(this.books, key, row.id)]),
     ]);

@@ -1,7 +1,7 @@
 /** How long the work of a paid call may take, and what happens to the money when the time is up. */
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
-import type { ChannelCalls } from '../methods/tempo/sessions/calls.ts';
+import type { ChannelCalls } from '../methods/channels/calls.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
 
 /**

@@ -7,7 +7,7 @@ import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { least, type Money, micro, parseUsd, ZERO } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { Presented } from '../methods/method.ts';
-import type { SessionPlaces } from '../methods/tempo/sessions/places.ts';
+import type { SessionPlaces } from '../methods/channels/places.ts';
 import { acknowledged, needVoucherEvent, receiptEvent, sessionReceipt } from '../methods/tempo/sessions/receipt.ts';
 import type { LiveCall, LiveCalls } from '../settlement/live-calls.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';

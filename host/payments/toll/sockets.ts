@@ -9,7 +9,7 @@ import type { InstanceSocket } from '../../http/instance/fetch.ts';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { formatUsd, type Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
-import type { ChannelCalls } from '../methods/tempo/sessions/calls.ts';
+import type { ChannelCalls } from '../methods/channels/calls.ts';
 import type { Again } from '../settlement/again.ts';
 import type { LiveCalls } from '../settlement/live-calls.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';

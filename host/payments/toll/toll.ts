@@ -7,16 +7,15 @@ import type { Logger } from 'pino';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
 import { matchPaidRoute } from '../../shared/match-paid-route.ts';
-import { formatUsd, type Money, parseUsd } from '../../shared/money.ts';
+import { formatUsd, type Money, parseUsd, ZERO } from '../../shared/money.ts';
 import { networkOf } from '../../shared/network-of.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import type { ChallengeContext, Challenger, PreparedOffers } from '../challenge.ts';
 import { type Discovery, discoveryOf } from '../discovery.ts';
-import { CREDENTIAL_HEADERS, readCredential } from '../methods/index.ts';
+import { CREDENTIAL_HEADERS, methodOfRail, readCredential } from '../methods/index.ts';
 import type { Presented } from '../methods/method.ts';
-import type { SessionPlaces } from '../methods/tempo/sessions/places.ts';
-import { sessionReceipt } from '../methods/tempo/sessions/receipt.ts';
+import type { SessionPlaces } from '../methods/channels/places.ts';
 import type { OfferBook } from '../offers.ts';
 import { findPaidRoute, findRouteOf, pricedMethods, routeName } from '../paid-routes.ts';
 import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from '../request.ts';
@@ -308,7 +307,7 @@ export class Toll {
     try {
       const answer = await work.paid(visit, admitted.row, done);
       // The payer's deposit is on the chain whatever the handler said: without a receipt clients forget the channel.
-      return answer && verified.opened && !answer.headers.has('payment-receipt')
+      return answer && verified.opened
         ? await this.#openReceipt(answer, admitted.row)
         : answer;
     } catch (error) {
@@ -394,8 +393,10 @@ export class Toll {
   async #openReceipt(answer: Response, row: PaymentRow): Promise<Response> {
     const channel = await this.#options.sessions.channels.byId(row.channel ?? '');
     if (!channel) return answer;
+    const receipt = Object.entries(methodOfRail(row.rail).channelReceipt?.(row, channel, ZERO) ?? {});
+    if (receipt.every(([name]) => answer.headers.has(name))) return answer;
     const headers = new Headers(answer.headers);
-    headers.set('payment-receipt', sessionReceipt(channel, row.credentialId));
+    for (const [name, value] of receipt) headers.set(name, value);
     return new Response(answer.body, { status: answer.status, statusText: answer.statusText, headers });
   }
 }

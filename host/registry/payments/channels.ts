@@ -79,6 +79,23 @@ export class ChannelStore {
     await this.#set(id, { state: 'open', deposit, openHash: hash, error: null }, ['opening', 'failed']);
   }
 
+  /** As `opening`, for a channel whose deposit went back and that its payer fills again; it owes nothing. */
+  async reopening(id: string, voucher: SignedAmount): Promise<void> {
+    const { state, captured, settled } = paymentChannels;
+    const isOver = and(eq(paymentChannels.id, id), inArray(state, ['opening', 'closed', 'failed']), eq(captured, settled));
+    const change = {
+      state: 'opening' as const,
+      openHash: null,
+      voucher: voucher.cumulative,
+      voucherSignature: voucher.signature,
+      closeRequestedAt: 0,
+      closeHash: null,
+      error: null,
+      usedAt: this.#books.now(),
+    };
+    await this.#books.write([this.#books.db.update(paymentChannels).set(change).where(isOver)]);
+  }
+
   async failed(id: string, error: string): Promise<void> {
     await this.#set(id, { state: 'failed', error }, ['opening']);
   }
@@ -101,16 +118,16 @@ export class ChannelStore {
     ]);
   }
 
-  async chainState(id: string, state: { deposit: Money; closeRequestedAt: number }): Promise<void> {
-    await this.#set(id, {
-      deposit: sql`max(deposit, ${Number(state.deposit)})` as unknown as Money,
-      closeRequestedAt: state.closeRequestedAt,
-    });
+  async chainState(
+    id: string,
+    state: { deposit: Money; closeRequestedAt: number; openHash?: string },
+  ): Promise<void> {
+    await this.#set(id, { ...state, deposit: sql`max(deposit, ${Number(state.deposit)})` as unknown as Money });
   }
 
   /** A top-up was seen on the chain. It takes back the payer's request to close, if there was one. */
-  async deposited(id: string, deposit: Money): Promise<void> {
-    await this.chainState(id, { deposit, closeRequestedAt: 0 });
+  async deposited(id: string, deposit: Money, hash?: string | null): Promise<void> {
+    await this.chainState(id, { deposit, closeRequestedAt: 0, ...(hash ? { openHash: hash } : {}) });
   }
 
   /** A greater voucher replaces the one before. */
@@ -137,16 +154,18 @@ export class ChannelStore {
     await this.#set(id, { state: 'open', error });
   }
 
-  /**
-   * The greatest voucher that asks for no more than was captured for answers that are out; presented by settlements
-   * that do not close. What still streams may have to be given back.
-   */
-  async settleable(channel: ChannelRow): Promise<SignedAmount | undefined> {
+  /** What was captured for answers that are out. What still streams may have to be given back. */
+  async answered(channel: ChannelRow): Promise<Money> {
     const [streaming] = await this.#books.db
       .select({ sum: sql<number>`coalesce(sum(${payments.charged}), 0)` })
       .from(payments)
       .where(and(isOpenPayment, eq(payments.channel, channel.id), eq(payments.state, 'settled')));
-    const answered = micro(channel.captured - BigInt(streaming?.sum ?? 0));
+    return micro(channel.captured - BigInt(streaming?.sum ?? 0));
+  }
+
+  /** The greatest voucher that asks for no more than was answered; presented by settlements that do not close. */
+  async settleable(channel: ChannelRow): Promise<SignedAmount | undefined> {
+    const answered = await this.answered(channel);
     const [row] = await this.#books.db
       .select()
       .from(paymentVouchers)

@@ -9,6 +9,7 @@ import { tempoCharge } from './charge.ts';
 import { mppOf, readMpp } from './credential.ts';
 import { announceMpp, matchMpp, mppOffer } from './offer.ts';
 import { tempoSession } from './session.ts';
+import { acknowledged, sessionReceipt } from './sessions/receipt.ts';
 import type { SessionVerifier } from './sessions/verifier.ts';
 
 /** A network, and what is paid there by sessions; undefined where nothing is. */
@@ -73,5 +74,11 @@ export const tempo: PaymentMethod = {
       return { [Mcp.receiptMetaKey]: { ...Receipt.deserialize(receipt), challengeId: id } };
     },
   },
+  channelReceipt: (row, channel) => ({
+    'payment-receipt': sessionReceipt(
+      row.credential === null ? channel : { ...channel, voucher: acknowledged(row.credential, channel) },
+      row.credentialId,
+    ),
+  }),
   receipt: (row, reference, charged) => ({ 'payment-receipt': mppReceipt('tempo', row, reference, charged) }),
 };

@@ -12,7 +12,7 @@ import { networkOfName } from './version-1.ts';
 /** `id` is network, payer and nonce; `hash` is of what is signed, and of what was accepted and named with it. */
 export interface X402Credential extends Presented {
   via: 'x402';
-  rail: 'x402/exact' | 'x402/upto';
+  rail: 'x402/exact' | 'x402/upto' | 'x402/batch-settlement';
   version: 1 | 2;
   payload: X402Payload;
 }
@@ -48,6 +48,36 @@ const uptoPayload = z.object({
   }),
 });
 
+const hash = z.string().regex(/^0x[0-9a-fA-F]{64}$/);
+/** Below 2^53, so that the registry's integers stay exact. */
+const small = z.string().regex(/^\d{1,15}$/);
+
+/** A cumulative voucher; `deposit` puts something into its channel, `refund` asks for what is left in it. */
+const batchPayload = z.object({
+  type: z.enum(['deposit', 'voucher', 'refund']),
+  channelConfig: z.object({
+    payer: address,
+    payerAuthorizer: address,
+    receiver: address,
+    receiverAuthorizer: address,
+    token: address,
+    withdrawDelay: z.number().int().nonnegative(),
+    salt: hash,
+  }),
+  voucher: z.object({ channelId: hash, maxClaimableAmount: small, signature: hex }),
+  deposit: z
+    .object({
+      amount: small,
+      authorization: z.object({
+        erc3009Authorization: z.object({ validAfter: atomic, validBefore: atomic, salt: hash, signature: hex }),
+      }),
+    })
+    .optional(),
+  amount: small.optional(),
+});
+
+export type BatchPayload = z.infer<typeof batchPayload>;
+
 const evmNetwork = z.string().regex(/^eip155:\d{1,12}$/);
 const solanaNetwork = z.string().regex(/^solana:[1-9A-HJ-NP-Za-km-z]{32}$/);
 const solanaAddress = z.string().regex(SOLANA_ADDRESS);
@@ -68,7 +98,7 @@ const version2 = z.object({
     .loose()
     .optional(),
   accepted: z.object({
-    scheme: z.enum(['exact', 'upto']),
+    scheme: z.enum(['exact', 'upto', 'batch-settlement']),
     network: z.union([evmNetwork, solanaNetwork]),
     asset: z.union([address, solanaAddress]),
     amount: atomic,
@@ -76,7 +106,7 @@ const version2 = z.object({
     maxTimeoutSeconds: z.number(),
     extra: z.record(z.string(), z.unknown()).optional(),
   }),
-  payload: z.union([exactPayload, uptoPayload, solanaPayload]),
+  payload: z.union([exactPayload, uptoPayload, solanaPayload, batchPayload]),
   extensions: z.record(z.string(), z.unknown()).optional(),
 });
 
@@ -101,10 +131,18 @@ export interface X402Payload extends Pick<Version2, 'resource' | 'payload' | 'ex
   accepted: Pick<Version2['accepted'], 'scheme' | 'network' | 'amount' | 'payTo'> & Partial<Version2['accepted']>;
 }
 
-/** What is signed for an EVM chain. @throws Problem `payment_invalid` for a transaction of Solana */
+/** What is signed for a transfer on an EVM chain. @throws Problem `payment_invalid` for anything else */
 export function evmPayload({ payload }: X402Payload): z.infer<typeof exactPayload> | z.infer<typeof uptoPayload> {
-  if (!('transaction' in payload)) return payload;
-  throw new Problem('payment_invalid', 'A transaction of Solana pays on no other network.');
+  if ('transaction' in payload)
+    throw new Problem('payment_invalid', 'A transaction of Solana pays on no other network.');
+  if ('channelConfig' in payload) throw new Problem('payment_invalid', 'A voucher of a channel is no transfer.');
+  return payload;
+}
+
+/** A voucher, and what comes with it. @throws Problem `payment_invalid` for anything else */
+export function batchPayloadOf({ payload: { payload } }: X402Credential): BatchPayload {
+  if ('channelConfig' in payload) return payload;
+  throw new Problem('payment_invalid', 'This is no voucher of a channel.');
 }
 
 /** What of a transaction is signed: after the signatures, of which there are fewer than 128. */
@@ -139,15 +177,15 @@ export function readX402(text: string): X402Credential {
   }
   const payload = sent.x402Version === 2 ? sent : asVersion2(sent);
   const { scheme, network } = payload.accepted;
-  const exact = !('permit2Authorization' in payload.payload);
   const solana = 'transaction' in payload.payload;
-  if (exact !== (scheme === 'exact') || solana !== network.startsWith('solana:'))
+  if (scheme !== schemeOf(payload.payload) || solana !== network.startsWith('solana:'))
     throw new Problem('payment_invalid', `The payload does not fit the scheme ${scheme} on ${network}.`);
   return {
     via: 'x402',
-    rail: scheme === 'exact' ? 'x402/exact' : 'x402/upto',
-    id: `x402:${scheme}:${network}:${nonceOf(payload.payload)}`,
-    hash: sha256(canonicalJson(sent)),
+    rail: `x402/${scheme}`,
+    id: `x402:${scheme}:${network}:${nonceOf(payload)}`,
+    hash: 'channelConfig' in payload.payload ? hashOfVoucher(payload.payload) : sha256(canonicalJson(sent)),
+    ...('channelConfig' in payload.payload ? { repeats: true } : {}),
     idempotencyKey: readPaymentIdentifier(payload.extensions),
     text,
     version: sent.x402Version,
@@ -155,8 +193,22 @@ export function readX402(text: string): X402Credential {
   };
 }
 
-/** What a payment can be made with once. */
-function nonceOf(payload: Version2['payload']): string {
+function schemeOf(payload: Version2['payload']): Version2['accepted']['scheme'] {
+  if ('channelConfig' in payload) return 'batch-settlement';
+  return 'permit2Authorization' in payload ? 'upto' : 'exact';
+}
+
+/** However the voucher is shown: with a deposit that was not known to have arrived, or without. */
+function hashOfVoucher({ voucher }: BatchPayload): string {
+  return sha256(`${voucher.channelId} ${BigInt(voucher.maxClaimableAmount)} ${voucher.signature}`.toLowerCase());
+}
+
+/** What a payment can be made with once. Of a channel: what it had spent before, and what it may have spent then. */
+function nonceOf({ payload, accepted }: X402Payload): string {
+  if ('channelConfig' in payload) {
+    const most = BigInt(payload.voucher.maxClaimableAmount);
+    return `${payload.voucher.channelId.toLowerCase()}:${most - BigInt(accepted.amount)}:${most}`;
+  }
   if ('transaction' in payload)
     return createHash('sha256')
       .update(signedMessage(Buffer.from(payload.transaction, 'base64')))

@@ -85,6 +85,16 @@ export class Gas {
     return least ?? this.#options.minPrice;
   }
 
+  /** What a settlement costs there now. */
+  costOf(chain: number | string): Money {
+    return this.#cost(chain);
+  }
+
+  /** Whether the host sends something more for this tenant today. */
+  hasBudget(tenant: string | undefined, chain: number | string): boolean {
+    return tenant === undefined || this.#cost(chain) === ZERO || !this.#isUsedUp(tenant);
+  }
+
   #cost(chain: number | string): Money {
     return this.#costs.get(chain) ?? ZERO;
   }

@@ -1,8 +1,12 @@
-/** x402 on EVM chains (`exact` by EIP-3009, `upto` by Permit2) and on Solana (`exact` by a signed transaction). */
+/**
+ * x402 on EVM chains (`exact` by EIP-3009, `upto` by Permit2, `batch-settlement` by channels) and on Solana (`exact` by a
+ * signed transaction).
+ */
 
 import { lower } from '../../terms.ts';
 import { mppReceipt, sha256 } from '../common.ts';
 import type { PaymentMethod } from '../method.ts';
+import { batchReceipt } from './batch/answers.ts';
 import { networkOfId, readX402, x402Of } from './credential.ts';
 import { announceX402, matchX402, x402Offer } from './offer.ts';
 import { isVersion1, nameOfNetwork } from './version-1.ts';
@@ -34,6 +38,7 @@ export const x402: PaymentMethod = {
     const signed = x402Of(presented).payload.payload;
     // Of a transaction it is its rail that finds out.
     if ('transaction' in signed) return undefined;
+    if ('channelConfig' in signed) return lower(signed.channelConfig.payer);
     return lower(('authorization' in signed ? signed.authorization : signed.permit2Authorization).from);
   },
   /** The hash of the signed part alone. */
@@ -57,6 +62,10 @@ export const x402: PaymentMethod = {
       return settled === null ? {} : { 'x402/payment-response': fromBase64(settled) };
     },
   },
+  channelReceipt: (row, channel, charged) => ({
+    'payment-receipt': mppReceipt('evm', row, channel.id, charged),
+    'payment-response': batchReceipt(row, channel, charged),
+  }),
   receipt(row, reference, charged) {
     const network = networkOfId(row.credentialId) ?? row.asset.split('/')[0] ?? '';
     const response = { success: true, transaction: reference, network, payer: row.payer, amount: charged.toString() };

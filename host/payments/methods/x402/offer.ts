@@ -3,6 +3,7 @@ import type { Discovery } from '../../discovery.ts';
 import { lower, type Offer, type Terms } from '../../terms.ts';
 import { notForThis } from '../common.ts';
 import type { Announce, Announced, Asked, Presented } from '../method.ts';
+import { type Fault, faultOf } from './batch/answers.ts';
 import { type X402Payload, x402Of } from './credential.ts';
 import { PAYMENT_IDENTIFIER } from './payment-identifier.ts';
 import type { X402Requirements } from './requirements.ts';
@@ -17,6 +18,8 @@ const MAX_RESOURCES = 100;
 export interface X402Offer extends Offer {
   via: 'x402';
   requirements: X402Requirements;
+  /** Who sells, where the host has costs before it is paid. */
+  tenant?: string | undefined;
 }
 
 /** @throws Error for an offer of another method */
@@ -77,14 +80,15 @@ export function announceX402(offers: readonly Offer[], terms: Terms): Announce {
   return (issued) => {
     const issue = terms.mode === 'metered' ? { ...issued, description: `${issued.description}${METERED}` } : issued;
     const { resource, description, discovery, problem, version1 } = issue;
+    const fault = faultOf(problem);
     const before = problem ? undefined : known.get(resource);
     if (before && before.discovery === discovery && before.version1 === version1) return before.announced;
     const header = Buffer.from(
       JSON.stringify({
         x402Version: 2,
-        error: problem?.message ?? 'PAYMENT-SIGNATURE header is required',
+        error: fault?.reason ?? problem?.message ?? 'PAYMENT-SIGNATURE header is required',
         resource: { url: resource, description },
-        accepts,
+        accepts: fault ? accepts.map((each) => withFault(each, fault)) : accepts,
         extensions: { ...discovery, ...PAYMENT_IDENTIFIER },
       }),
     ).toString('base64');
@@ -92,4 +96,9 @@ export function announceX402(offers: readonly Offer[], terms: Terms): Announce {
     if (!problem && (before || known.size < MAX_RESOURCES)) known.set(resource, { discovery, version1, announced });
     return announced;
   };
+}
+
+function withFault(offered: X402Requirements, { network, extra }: Fault): X402Requirements {
+  if (offered.scheme !== 'batch-settlement' || offered.network !== network) return offered;
+  return { ...offered, extra: { ...offered.extra, ...extra } };
 }

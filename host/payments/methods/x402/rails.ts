@@ -29,6 +29,8 @@ import { isExpired } from '../chain/chain-time.ts';
 import { allowedTo, assertFunded, heldBy } from '../chain/funds.ts';
 import { isOpen } from '../chain/node-errors.ts';
 import type { Presented, Rail } from '../method.ts';
+import type { BatchKeeper } from './batch/keeper.ts';
+import { batchRail } from './batch/rail.ts';
 import { evmPayload, readX402, type X402Credential, x402Of } from './credential.ts';
 import type { EvmLanes } from './evm-lanes.ts';
 import { type Gas, transactionsOf } from './gas.ts';
@@ -56,6 +58,8 @@ export interface X402Place {
   lanes: EvmLanes;
   /** Settles in place of this process. */
   remote: RemoteFacilitator | undefined;
+  /** Keeps channels; undefined where the contracts for it are not on the chain, or another settles. */
+  keeper: BatchKeeper | undefined;
 }
 
 /** What x402 needs of the host. */
@@ -76,9 +80,10 @@ async function uptoAvailable(network: X402Network): Promise<boolean> {
 }
 
 export async function x402Rails({ x402, solana, facilitator, gas }: X402Needs): Promise<Rail[]> {
-  const rails = x402.map(async (place) =>
-    railsOf({ ...place, facilitator, gas, upto: await uptoAvailable(place.network) }),
-  );
+  const rails = x402.map(async (place) => [
+    ...railsOf({ ...place, facilitator, gas, upto: await uptoAvailable(place.network) }),
+    ...(place.keeper ? [batchRail({ network: place.network, keeper: place.keeper, gas })] : []),
+  ]);
   return [...(await Promise.all(rails)).flat(), ...(await solanaRails(solana, gas))];
 }
 

@@ -9,10 +9,11 @@ import type { ChannelRow } from '../../../../registry/payments/schema.ts';
 import { Problem } from '../../../../shared/problem.ts';
 import type { MppNetwork } from '../../../network/types.ts';
 import { searchBlocks } from '../../chain/search-blocks.ts';
+import type { ChannelChain } from '../../channels/keeper.ts';
 
 const { Chain, escrowAbi, Protocol } = Session.Precompile;
 
-export interface ChannelChainOptions {
+export interface SessionChainOptions {
   network: MppNetwork;
   /** The wallet that channels pay, and that closes them. */
   settler: Account;
@@ -21,10 +22,10 @@ export interface ChannelChainOptions {
   log: Logger;
 }
 
-export class ChannelChain {
-  readonly #options: ChannelChainOptions;
+export class SessionChain implements ChannelChain {
+  readonly #options: SessionChainOptions;
 
-  constructor(options: ChannelChainOptions) {
+  constructor(options: SessionChainOptions) {
     this.#options = options;
   }
 
@@ -74,7 +75,6 @@ export class ChannelChain {
     return (await channels.byId(channel.id)) ?? channel;
   }
 
-  /** Takes what was captured so far without closing. */
   async settle(channel: ChannelRow): Promise<void> {
     const { channels } = this.#options;
     const voucher = await channels.settleable(channel);
@@ -90,6 +90,10 @@ export class ChannelChain {
       ),
     );
     await channels.settled(channel, voucher.cumulative, hash, false);
+  }
+
+  async lastSettled(channel: ChannelRow): Promise<string | undefined> {
+    return (await this.lastEvent(channel, 'Settled'))?.transactionHash;
   }
 
   /** The last time that a channel was closed or settled on the chain, by whom ever. */

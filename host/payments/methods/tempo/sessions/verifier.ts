@@ -14,8 +14,10 @@ import { Problem } from '../../../../shared/problem.ts';
 import { assetId, lower, payerDid, type Verified } from '../../../terms.ts';
 import type { Address } from '../../../types.ts';
 import { describe } from '../charge.ts';
-import type { ChannelCalls } from './calls.ts';
-import { ChannelChain, type ChannelChainOptions } from './chain.ts';
+import type { ChannelCalls } from '../../channels/calls.ts';
+import { CheckedChannels } from '../../channels/checked.ts';
+import { type ChannelKeeper, closeChannel } from '../../channels/keeper.ts';
+import { SessionChain, type SessionChainOptions } from './chain.ts';
 import {
   type Close,
   type Open,
@@ -33,20 +35,17 @@ const { Chain, Protocol } = Session.Precompile;
 
 /** How long the chain's word on a channel (is it being closed by its payer?) is believed, ms. */
 const CHAIN_STATE_MS = 15_000;
-/** How long a close waits for the calls that it ended, ms. */
-const END_CALLS_MS = 10_000;
 
-export interface SessionVerifierOptions extends ChannelChainOptions {
+export interface SessionVerifierOptions extends SessionChainOptions {
   /** Of all networks. */
   calls: ChannelCalls;
 }
 
-export class SessionVerifier {
+export class SessionVerifier implements ChannelKeeper {
   readonly network: SessionNetwork;
-  readonly chain: ChannelChain;
+  readonly chain: SessionChain;
   readonly #options: SessionVerifierOptions;
-  /** When the chain was asked about a channel, ms of `performance.now()`; oldest first. */
-  readonly #checkedAt = new Map<string, number>();
+  readonly #checked = new CheckedChannels(CHAIN_STATE_MS);
   readonly #locks = new KeyedLock();
   /** Top-ups on their way to the chain, by the hash of their transaction. */
   readonly #deposits = new Map<Hex, Promise<void>>();
@@ -54,7 +53,7 @@ export class SessionVerifier {
 
   constructor(options: SessionVerifierOptions) {
     this.#options = options;
-    this.chain = new ChannelChain(options);
+    this.chain = new SessionChain(options);
     this.network = {
       chainId: options.network.chain.id,
       signatures: options.network.voucherSignatures,
@@ -136,7 +135,6 @@ export class SessionVerifier {
     });
   }
 
-  /** With the channel's lock held: for settlement and recovery. */
   exclusively<T>(id: string, work: () => Promise<T>): Promise<T> {
     return this.#locks.run(id, work);
   }
@@ -189,7 +187,7 @@ export class SessionVerifier {
         },
       });
       await channels.opened(payload.channelId, atomic(result.state.deposit), result.txHash);
-      this.#noteChecked(payload.channelId);
+      this.#checked.note(payload.channelId);
       return channels.byId(payload.channelId);
     } catch (error) {
       const noted = await channels.byId(payload.channelId);
@@ -199,7 +197,6 @@ export class SessionVerifier {
     }
   }
 
-  /** Asks the chain whether a noted deposit arrived. @returns whether the channel is open now */
   async confirmOpening(channel: ChannelRow): Promise<boolean> {
     try {
       const state = await this.chain.state(channel.id);
@@ -255,8 +252,7 @@ export class SessionVerifier {
         'payment_invalid',
         channel ? 'The channel is closed; open a new one.' : 'The channel is not known here; open one.',
       );
-    const checkedAt = this.#checkedAt.get(id) ?? Number.NEGATIVE_INFINITY;
-    if (performance.now() - checkedAt > CHAIN_STATE_MS) channel = await this.refresh(channel);
+    if (!this.#checked.isKnown(id)) channel = await this.refresh(channel);
     if (channel.closeRequestedAt !== 0)
       throw new Problem('payment_invalid', 'The channel is being closed by its payer; open a new one.');
     return channel;
@@ -275,23 +271,13 @@ export class SessionVerifier {
         deposit: atomic(state.deposit),
         closeRequestedAt: state.closeRequestedAt,
       });
-      this.#noteChecked(channel.id);
+      this.#checked.note(channel.id);
       return (await channels.byId(channel.id)) ?? channel;
     } catch (error) {
       if (error instanceof Problem) throw error;
       throw new Problem('payment_invalid', 'The network does not answer about the channel; try again.', {
         cause: error,
       });
-    }
-  }
-
-  #noteChecked(id: string): void {
-    const now = performance.now();
-    this.#checkedAt.delete(id);
-    this.#checkedAt.set(id, now);
-    for (const [other, at] of this.#checkedAt) {
-      if (now - at <= CHAIN_STATE_MS) break;
-      this.#checkedAt.delete(other);
     }
   }
 
@@ -366,29 +352,9 @@ export class SessionVerifier {
     return answer(await this.close(channel));
   }
 
-  /**
-   * Closes a channel, with its lock held: calls that are still at work are given up and not charged, what was captured
-   * is collected, the rest goes back to the payer.
-   * @throws Problem `in_progress` where a call does not end, `payment_pending` where the chain does not take it now
-   */
-  async close({ id }: ChannelRow): Promise<ChannelRow> {
-    const { channels } = this.#options;
-    await channels.closing(id);
-    await this.#options.calls.end(
-      id,
-      new Problem('conflict', 'The payer closes the session. Nothing was charged.'),
-      END_CALLS_MS,
-    );
-    const channel = await channels.byId(id);
-    if (!channel) throw new Problem('payment_invalid', 'The channel is not known here.');
-    if (channel.reserved > 0n) {
-      await this.chain.settle(channel);
-      throw new Problem(
-        'in_progress',
-        'Calls on this channel are still at work; it is closed by itself when they end.',
-      );
-    }
-    return this.chain.close(channel);
+  close(channel: ChannelRow): Promise<ChannelRow> {
+    const { channels, calls } = this.#options;
+    return closeChannel(channel, { channels, calls, chain: this.chain });
   }
 
   #signed(channelId: string, cumulative: Money, signature: string, signer: Address): boolean {

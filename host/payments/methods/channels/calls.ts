@@ -1,5 +1,5 @@
 /** The calls that are at work on session channels. A channel cannot be collected in full while a call holds a part of it. */
-import type { Problem } from '../../../../shared/problem.ts';
+import type { Problem } from '../../../shared/problem.ts';
 
 interface Call {
   giveUp(problem: Problem): void;
@@ -25,10 +25,20 @@ export class ChannelCalls {
     };
   }
 
+  /** Resolves when the calls of a channel that are at work now have ended, or after `limitMs`. */
+  over(channel: string, limitMs: number): Promise<void> {
+    return this.#ended([...(this.#byChannel.get(channel) ?? [])], limitMs);
+  }
+
   /** Ends the calls of a channel. Resolves when their payments are captured or released, or after `limitMs`. */
   async end(channel: string, problem: Problem, limitMs: number): Promise<void> {
     const calls = [...(this.#byChannel.get(channel) ?? [])];
     for (const call of calls) call.giveUp(problem);
+    await this.#ended(calls, limitMs);
+  }
+
+  async #ended(calls: Call[], limitMs: number): Promise<void> {
+    if (calls.length === 0) return;
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<void>((resolve) => {
       timer = setTimeout(resolve, limitMs);

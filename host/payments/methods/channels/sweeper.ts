@@ -3,11 +3,11 @@
  * finishes what a crash interrupted. Without it a payer could take its deposit back before the host has its share.
  */
 import type { Logger } from 'pino';
-import { atomic, type ChannelStore } from '../../../../registry/payments/channels.ts';
-import type { ChannelRow } from '../../../../registry/payments/schema.ts';
-import type { Clock } from '../../../../shared/clock.ts';
-import { type Money, micro } from '../../../../shared/money.ts';
-import type { SessionVerifier } from './verifier.ts';
+import { atomic, type ChannelStore } from '../../../registry/payments/channels.ts';
+import type { ChannelRow } from '../../../registry/payments/schema.ts';
+import type { Clock } from '../../../shared/clock.ts';
+import { type Money, micro } from '../../../shared/money.ts';
+import type { ChannelKeeper } from './keeper.ts';
 
 export interface SweepSchedule {
   /** Settle when a channel owes this much. */
@@ -33,7 +33,7 @@ const LOOK_MS = 30_000;
 const OPENING_MS = 120_000;
 
 export class ChannelSweeper {
-  readonly #verifier: SessionVerifier;
+  readonly #keeper: ChannelKeeper;
   readonly #channels: ChannelStore;
   readonly #schedule: SweepSchedule;
   readonly #clock: Clock;
@@ -41,13 +41,13 @@ export class ChannelSweeper {
   readonly #looking = new Set<string>();
 
   constructor(options: {
-    verifier: SessionVerifier;
+    keeper: ChannelKeeper;
     channels: ChannelStore;
     schedule?: SweepSchedule;
     clock: Clock;
     log: Logger;
   }) {
-    this.#verifier = options.verifier;
+    this.#keeper = options.keeper;
     this.#channels = options.channels;
     this.#schedule = options.schedule ?? DEFAULT_SCHEDULE;
     this.#clock = options.clock;
@@ -56,9 +56,9 @@ export class ChannelSweeper {
 
   /** One look at every channel that is not closed; those that their payer wants back come first. */
   async run(): Promise<void> {
-    const { chainId } = this.#verifier.network;
+    const { chainId, escrow } = this.#keeper.network;
     const channels = (await this.#channels.inState('opening', 'open', 'closing')).filter(
-      (channel) => channel.chainId === chainId,
+      (channel) => channel.chainId === chainId && channel.escrow === escrow,
     );
     const isUrgent = ({ state, closeRequestedAt }: ChannelRow) => state === 'closing' || closeRequestedAt !== 0;
     const queue = [...channels.filter(isUrgent), ...channels.filter((channel) => !isUrgent(channel))].values();
@@ -78,7 +78,7 @@ export class ChannelSweeper {
     if (this.#looking.has(id)) return;
     this.#looking.add(id);
     try {
-      await this.#verifier.exclusively(id, () => this.#look(id));
+      await this.#keeper.exclusively(id, () => this.#look(id));
     } catch (error) {
       this.#log.warn({ err: error, channel: id }, 'channel could not be looked after; it is tried again');
     } finally {
@@ -90,24 +90,24 @@ export class ChannelSweeper {
     const channel = await this.#channels.byId(id);
     switch (channel?.state) {
       case 'opening':
-        if (await this.#verifier.confirmOpening(channel)) return;
-        if (channel.createdAt + OPENING_MS < this.#clock.now())
+        if (await this.#keeper.confirmOpening(channel)) return;
+        if (channel.usedAt + OPENING_MS < this.#clock.now())
           await this.#channels.failed(id, 'the deposit never arrived');
         return;
       case 'open':
-        return this.#keep(await this.#catchUp(await this.#verifier.refresh(channel)));
+        return this.#keep(await this.#catchUp(await this.#keeper.refresh(channel)));
       case 'closing':
-        await this.#verifier.close(await this.#catchUp(channel));
+        await this.#keeper.close(await this.#catchUp(channel));
         return;
     }
   }
 
   /** The process may have died after the chain settled and before the books said so. */
   async #catchUp(channel: ChannelRow): Promise<ChannelRow> {
-    const settled = atomic((await this.#verifier.chain.state(channel.id)).settled);
+    const settled = atomic((await this.#keeper.chain.state(channel.id)).settled);
     if (settled <= channel.settled) return channel;
-    const event = await this.#verifier.chain.lastEvent(channel, 'Settled');
-    if (event) await this.#channels.settled(channel, settled, event.transactionHash, false);
+    const transaction = await this.#keeper.chain.lastSettled(channel);
+    if (transaction !== undefined) await this.#channels.settled(channel, settled, transaction, false);
     return (await this.#channels.byId(channel.id)) ?? channel;
   }
 
@@ -115,12 +115,15 @@ export class ChannelSweeper {
     const now = this.#clock.now();
     const owed = channel.captured - channel.settled;
     const idle = channel.usedAt + this.#schedule.idleMs < now;
-    if (channel.closeRequestedAt !== 0 || (channel.reserved === 0n && idle)) {
-      await this.#verifier.close(channel);
+    const isWorth = (amount: bigint) => this.#keeper.isWorth?.(micro(amount)) ?? true;
+    const isOver = channel.reserved === 0n && idle && (isWorth(owed) || isWorth(channel.deposit - channel.captured));
+    if (channel.closeRequestedAt !== 0 || isOver) {
+      await this.#keeper.close(channel);
     } else if (owed > 0n) {
       const since = channel.settledAt ?? channel.createdAt;
-      const due = owed >= this.#schedule.settleAmount || since + this.#schedule.settleEveryMs < now;
-      if (due) await this.#verifier.chain.settle(channel);
+      const late = since + this.#schedule.settleEveryMs < now;
+      const due = owed >= this.#schedule.settleAmount || (late && isWorth(owed));
+      if (due) await this.#keeper.chain.settle(channel);
     }
   }
 }
