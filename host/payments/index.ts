@@ -26,11 +26,11 @@ import { Reconciler } from './ledger/reconcile.ts';
 import { Reports } from './ledger/reports.ts';
 import { hostWallets } from './ledger/wallets.ts';
 import { credentialsOf, toolAnswer } from './mcp/transport.ts';
-import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, methodOfRail, openMandates, openRails } from './methods/index.ts';
-import { ProofVerifier } from './methods/tempo/proof.ts';
 import { ChannelCalls } from './methods/channels/calls.ts';
 import { SessionPlaces } from './methods/channels/places.ts';
 import { ChannelSweeper, type SweepSchedule } from './methods/channels/sweeper.ts';
+import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, methodOfRail, openMandates, openRails } from './methods/index.ts';
+import { ProofVerifier } from './methods/tempo/proof.ts';
 import { SessionVerifier } from './methods/tempo/sessions/verifier.ts';
 import { BatchKeeper, batchAvailable } from './methods/x402/batch/keeper.ts';
 import { EvmLanes } from './methods/x402/evm-lanes.ts';
@@ -262,7 +262,13 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     trustedClock,
     clock,
   });
-  const reconciler = new Reconciler({ store, channels, network, keepers: sessions.keepers, opening: openingBalance(registry) });
+  const reconciler = new Reconciler({
+    store,
+    channels,
+    network,
+    keepers: sessions.keepers,
+    opening: openingBalance(registry),
+  });
   const reports = new Reports({
     store,
     machine,

@@ -174,9 +174,7 @@ export class Reconciler {
           });
         continue;
       }
-      const keeper = keepers.find(
-        ({ network }) => network.chainId === row.chainId && network.escrow === row.escrow,
-      );
+      const keeper = keepers.find(({ network }) => network.chainId === row.chainId && network.escrow === row.escrow);
       if (!keeper) continue;
       const state = await keeper.chain.state(row.id);
       if (row.state === 'closed') {

@@ -13,9 +13,9 @@ import { asProblem, Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import type { ChallengeContext, Challenger, PreparedOffers } from '../challenge.ts';
 import { type Discovery, discoveryOf } from '../discovery.ts';
+import type { SessionPlaces } from '../methods/channels/places.ts';
 import { CREDENTIAL_HEADERS, methodOfRail, readCredential } from '../methods/index.ts';
 import type { Presented } from '../methods/method.ts';
-import type { SessionPlaces } from '../methods/channels/places.ts';
 import type { OfferBook } from '../offers.ts';
 import { findPaidRoute, findRouteOf, pricedMethods, routeName } from '../paid-routes.ts';
 import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from '../request.ts';
@@ -307,9 +307,7 @@ export class Toll {
     try {
       const answer = await work.paid(visit, admitted.row, done);
       // The payer's deposit is on the chain whatever the handler said: without a receipt clients forget the channel.
-      return answer && verified.opened
-        ? await this.#openReceipt(answer, admitted.row)
-        : answer;
+      return answer && verified.opened ? await this.#openReceipt(answer, admitted.row) : answer;
     } catch (error) {
       done();
       const problem = asProblem(error);

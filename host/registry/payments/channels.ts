@@ -82,7 +82,11 @@ export class ChannelStore {
   /** As `opening`, for a channel whose deposit went back and that its payer fills again; it owes nothing. */
   async reopening(id: string, voucher: SignedAmount): Promise<void> {
     const { state, captured, settled } = paymentChannels;
-    const isOver = and(eq(paymentChannels.id, id), inArray(state, ['opening', 'closed', 'failed']), eq(captured, settled));
+    const isOver = and(
+      eq(paymentChannels.id, id),
+      inArray(state, ['opening', 'closed', 'failed']),
+      eq(captured, settled),
+    );
     const change = {
       state: 'opening' as const,
       openHash: null,
@@ -118,10 +122,7 @@ export class ChannelStore {
     ]);
   }
 
-  async chainState(
-    id: string,
-    state: { deposit: Money; closeRequestedAt: number; openHash?: string },
-  ): Promise<void> {
+  async chainState(id: string, state: { deposit: Money; closeRequestedAt: number; openHash?: string }): Promise<void> {
     await this.#set(id, { ...state, deposit: sql`max(deposit, ${Number(state.deposit)})` as unknown as Money });
   }
 

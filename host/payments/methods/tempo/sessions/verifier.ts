@@ -13,10 +13,10 @@ import { KeyedLock } from '../../../../shared/mutex.ts';
 import { Problem } from '../../../../shared/problem.ts';
 import { assetId, lower, payerDid, type Verified } from '../../../terms.ts';
 import type { Address } from '../../../types.ts';
-import { describe } from '../charge.ts';
 import type { ChannelCalls } from '../../channels/calls.ts';
 import { CheckedChannels } from '../../channels/checked.ts';
 import { type ChannelKeeper, closeChannel } from '../../channels/keeper.ts';
+import { describe } from '../charge.ts';
 import { SessionChain, type SessionChainOptions } from './chain.ts';
 import {
   type Close,

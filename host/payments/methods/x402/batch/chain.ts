@@ -73,12 +73,14 @@ export class BatchChain implements ChannelChain {
     if (channel.captured > state.deposit) return this.#closeShort(channel, state);
     const captured = micro(channel.captured);
     try {
-      const rest = state.deposit - (captured > state.settled ? captured : state.settled);
-      const claims = captured > state.settled ? this.#claims(channel, captured) : [];
+      const isClaimed = captured <= state.settled;
+      const rest = state.deposit - (isClaimed ? state.settled : captured);
+      const claims = isClaimed ? [] : this.#claims(channel, captured);
       const calls = [...claims, ...(rest > 0n ? [this.#refund(channel, rest)] : [])];
       // What was claimed in a close that was begun, too: the process may have died before the books said so.
       const sought = captured > channel.settled ? 'Claimed' : 'Refunded';
-      const transaction = calls.length > 0 ? await this.#send(channel, sought, calls) : await this.#last(channel, sought);
+      const transaction =
+        calls.length > 0 ? await this.#send(channel, sought, calls) : await this.#last(channel, sought);
       await channels.settled(channel, captured, transaction, true);
       log.info({ channel: channel.id, captured: captured.toString() }, 'channel closed');
     } catch (error) {
@@ -142,7 +144,14 @@ export class BatchChain implements ChannelChain {
     const client = this.#options.network.getClient();
     return searchBlocks(client, channel.createdAt, async (blocks) => {
       const args = { channelId: channel.id as Hex };
-      const logs = await client.getContractEvents({ address, abi: BATCH_ABI, eventName, args, strict: true, ...blocks });
+      const logs = await client.getContractEvents({
+        address,
+        abi: BATCH_ABI,
+        eventName,
+        args,
+        strict: true,
+        ...blocks,
+      });
       return logs.at(-1)?.transactionHash;
     });
   }

@@ -273,7 +273,7 @@ export class BatchKeeper implements ChannelKeeper {
     presented: X402Credential,
     { requirements, tenant }: X402Offer,
   ): Promise<void> {
-    const { channels, gas } = this.#options;
+    const { gas } = this.#options;
     const { chainId } = this.network;
     const payload = batchPayloadOf(presented);
     const amount = BigInt(payload.deposit?.amount ?? 0);
@@ -319,7 +319,10 @@ export class BatchKeeper implements ChannelKeeper {
     // What was begun before could be withdrawn at once.
     if (closeRequestedAt !== 0) throw withdrawn();
     if (!known && settled !== 0n)
-      throw new Problem('payment_invalid', 'What this channel has spent is not known here; open one with another salt.');
+      throw new Problem(
+        'payment_invalid',
+        'What this channel has spent is not known here; open one with another salt.',
+      );
   }
 
   /** Noted before the deposit is sent, so that it is never forgotten. */

@@ -3,12 +3,12 @@
  * calls at a time, and what is left goes back. Its channels are in the same books as the sessions of MPP.
  */
 import type { PaymentRow } from '../../../../registry/payments/schema.ts';
+import type { X402Network } from '../../../network/types.ts';
 import { lower, type Terms } from '../../../terms.ts';
 import type { Presented, Rail } from '../../method.ts';
 import { x402Of } from '../credential.ts';
 import type { Gas } from '../gas.ts';
 import { type X402Offer, x402Offer } from '../offer.ts';
-import type { X402Network } from '../../../network/types.ts';
 import type { BatchKeeper } from './keeper.ts';
 
 /** How long the authorization of a deposit stays good, seconds. */
