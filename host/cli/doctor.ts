@@ -30,6 +30,7 @@ async function examine(session: Session): Promise<Finding[]> {
   const [folder = configured] = folders;
   const [relayers, facilitators] = await Promise.all([
     host.checkRelayer(config, folder),
+    host.checkDeposits(config),
     host.checkFacilitator(config),
   ]);
   return Promise.all([

@@ -32,7 +32,8 @@ import { ChannelSweeper, type SweepSchedule } from './methods/channels/sweeper.t
 import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, methodOfRail, openMandates, openRails } from './methods/index.ts';
 import { ProofVerifier } from './methods/tempo/proof.ts';
 import { SessionVerifier } from './methods/tempo/sessions/verifier.ts';
-import { BatchKeeper, batchAvailable } from './methods/x402/batch/keeper.ts';
+import { missingContracts } from './methods/x402/batch/contracts.ts';
+import { BatchKeeper } from './methods/x402/batch/keeper.ts';
 import { EvmLanes } from './methods/x402/evm-lanes.ts';
 import { Gas } from './methods/x402/gas.ts';
 import { RemoteFacilitator } from './methods/x402/remote-facilitator.ts';
@@ -155,7 +156,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     evm.map(async (place) => {
       const kept = { ...place, receiver: facilitator, channels, calls, gas, clock, log };
       // What another settles this host has no coins for.
-      const isOffered = !place.remote && (await batchAvailable(place.network));
+      const isOffered = !place.remote && (await missingContracts(place.network))?.length === 0;
       return { ...place, keeper: isOffered ? new BatchKeeper(kept) : undefined };
     }),
   );

@@ -5,8 +5,9 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { json } from 'node:stream/consumers';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { checkConfiguration, checkFacilitator, urlOf } from '../../host/cli/doctor/host.ts';
+import { checkConfiguration, checkDeposits, checkFacilitator, urlOf } from '../../host/cli/doctor/host.ts';
 
 let folder: string;
 beforeEach(() => {
@@ -63,6 +64,31 @@ it.each([
     const { config } = await checkConfiguration(folder, {});
     expect(await checkFacilitator(config)).toMatchObject([expected]);
   } finally {
+    server.close();
+  }
+});
+
+it.each([
+  ['0x60', { state: 'ok', detail: expect.stringContaining('is offered on Base Sepolia') }],
+  [
+    '0x',
+    { state: 'ok', detail: expect.stringMatching(/not offered on Base Sepolia, .* 0x4020074e\w+ and 0x4020806\w+$/) },
+  ],
+  [undefined, { state: 'warning', detail: expect.stringContaining('does not answer') }],
+])('whether calls are paid from deposits depends on what is on the chain: %s', async (code, expected) => {
+  const server = createServer(async (request, response) => {
+    const { id } = (await json(request)) as { id: number };
+    response.writeHead(code === undefined ? 400 : 200).end(JSON.stringify({ jsonrpc: '2.0', id, result: code }));
+  }).listen(0, '127.0.0.1');
+  try {
+    await once(server, 'listening');
+    const rpcUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const x402 = { network: 'base-sepolia', recipient: `0x${'a'.repeat(40)}`, rpcUrl };
+    writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ payments: { network: 'none', x402 } }));
+    const { config } = await checkConfiguration(folder, {});
+    expect(await checkDeposits(config)).toMatchObject([expected]);
+  } finally {
+    server.closeAllConnections();
     server.close();
   }
 });

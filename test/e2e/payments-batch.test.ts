@@ -204,7 +204,7 @@ test('what is not signed for this host, or by somebody else, is refused, and not
   const show = async (changed: object, path = '/report') => {
     const text = Buffer.from(JSON.stringify({ ...payment, ...changed })).toString('base64');
     const answer = await fetch(`${rig.url}${path}`, { headers: { 'payment-signature': text } });
-    return [answer.status, (await answer.json()).detail] as [number, string];
+    return [answer.status, ((await answer.json()) as { detail: string }).detail] as const;
   };
   const configured = (changed: object) => ({
     payload: { ...payload, channelConfig: { ...payload.channelConfig, ...changed } },

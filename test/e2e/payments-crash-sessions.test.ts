@@ -6,14 +6,15 @@ import { fork } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { BatchSettlementEvmScheme } from '@x402/evm/batch-settlement/client';
+import { wrapFetchWithPayment, x402Client as x402Fetch } from '@x402/fetch';
 import { tempo } from 'mppx/client';
 import type { Hex } from 'viem';
-import { privateKeyToAccount } from 'viem/accounts';
+import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
 import { begin, endWorld, newWorld, serveOn } from './support/mortal-payments.ts';
-import { balance, mppClient, mppOf, startNetwork, x402Client } from './support/payments-rig.ts';
-import { until } from './support/until.ts';
+import { balance, mppClient, mppOf, startNetwork, until, x402Client } from './support/payments-rig.ts';
 
 /** Each life of the process loads what payments need as a host does. */
 const PACKED = new URL('./support/packed-packages.ts', import.meta.url).href;
@@ -29,77 +30,111 @@ afterAll(() => stop());
 
 const key = (index: number): Hex => network.wallets?.[index]?.privateKey ?? '0x';
 
-test('a session survives a death before and after each of its writes', async () => {
-  const account = privateKeyToAccount(key(2));
-  let walked = 0;
-  for (let at = 1; at <= 30; at += 1) {
-    let crashed = false;
-    for (const when of ['before', 'after'] as const) {
-      const world = await newWorld();
-      let life = await begin(network, world, { at, when });
-      const server = await serveOn(world, () => life);
-      const sent: Request[] = [];
-      const recorder = async (input: string | URL | Request, init?: RequestInit) => {
-        const request = new Request(input, init);
-        if (request.headers.get('authorization')) sent.push(request.clone());
-        return fetch(request);
-      };
-      const client = () => mppOf(network).getClient(account) as never;
-      const session = tempo.session.manager({
-        account,
-        getClient: client,
-        maxDeposit: '1',
-        fetch: recorder as typeof fetch,
-      });
-      const before = await balance(network, 'tempo', account.address);
-      const call = () => session.fetch(`${server.url}/metered`, { method: 'POST', body: '{}' });
-      const statuses: number[] = [];
-      const where = `write ${at}, ${when}`;
-      for (let i = 0; i < 2 && !life.dead; i += 1) statuses.push((await call()).status);
-      if (!life.dead) await session.close().catch(() => undefined);
-      // Payouts go out behind the answer: give a death there the time to come.
-      const paidOut = async () =>
-        (await balance(network, 'tempo', world.payTo)) === 40_000n && (await life.payments.ledger.open()).length === 0;
-      await Promise.race([life.died, until(paidOut).catch(() => {})]);
-      life.armed = false;
-      if (life.dead) {
-        crashed = true;
-        walked += 1;
-        life = await begin(network, world, undefined);
-        const retry = await fetch(sent.at(-1)!.clone());
-        // 502: an answer that streamed was lost, and the channel no longer owes it.
-        expect([200, 204, 402, 502], where).toContain(retry.status);
-      }
-      // Whatever the client remembers, the host closes what is left and gives the rest back.
-      const keeper = async () => {
-        await life.registry.client.execute('UPDATE payment_channels SET used_at = 0');
-        const report = await life.payments.ledger.reconcile();
-        expect(report.differences, where).toEqual([]);
-        const rows = (
-          await life.registry.client.execute(
-            "SELECT count(*) AS n FROM payment_channels WHERE state IN ('opening', 'open', 'closing')",
-          )
-        ).rows;
-        return Number(rows[0]?.n) === 0;
-      };
-      await until(keeper);
-      // An answer that was lost while its channel was closing is paid by the chain, and sent back from there.
-      const [sums] = (
-        await life.registry.client.execute(`SELECT
+/** What pays for calls from a deposit, and asks for what is left of it. */
+const PAYERS = {
+  'tempo/session'(account, send) {
+    const getClient = () => mppOf(network).getClient(account) as never;
+    const session = tempo.session.manager({ account, getClient, maxDeposit: '1', fetch: send });
+    return {
+      asset: 'tempo',
+      call: (url) => session.fetch(`${url}/metered`, { method: 'POST', body: '{}' }),
+      close: () => session.close(),
+    };
+  },
+  'x402/batch-settlement'(account, send) {
+    const readContract = (asked: never) => network.x402?.getClient().readContract(asked);
+    const scheme = new BatchSettlementEvmScheme(Object.assign(account, { readContract }) as never, {
+      salt: generatePrivateKey(),
+    });
+    const paying = wrapFetchWithPayment(send, new x402Fetch().register('eip155:*', scheme));
+    return {
+      asset: 'usdc',
+      call: (url) => paying(`${url}/metered`, { method: 'POST', body: '{}' }),
+      // Its client asks for the refund by GET, of which nothing is sold here: the host closes it.
+      close: async () => undefined,
+    };
+  },
+} satisfies Record<string, (account: PrivateKeyAccount, send: typeof fetch) => Payer>;
+
+interface Payer {
+  asset: 'tempo' | 'usdc';
+  call(url: string): Promise<Response>;
+  close(): Promise<unknown>;
+}
+
+test.each(Object.keys(PAYERS) as (keyof typeof PAYERS)[])(
+  '%s survives a death before and after each of its writes',
+  { timeout: 300_000 },
+  async (rail) => {
+    const account = privateKeyToAccount(key(2));
+    let walked = 0;
+    for (let at = 1; at <= 30; at += 1) {
+      let crashed = false;
+      for (const when of ['before', 'after'] as const) {
+        const world = await newWorld();
+        let life = await begin(network, world, { at, when });
+        const server = await serveOn(world, () => life);
+        const sent: Request[] = [];
+        const recorder = async (input: string | URL | Request, init?: RequestInit) => {
+          const request = new Request(input, init);
+          if (request.headers.has('authorization') || request.headers.has('payment-signature'))
+            sent.push(request.clone());
+          return fetch(request);
+        };
+        const payer: Payer = PAYERS[rail](account, recorder as typeof fetch);
+        const { asset } = payer;
+        const before = await balance(network, asset, account.address);
+        const call = () => payer.call(server.url);
+        const statuses: number[] = [];
+        const where = `write ${at}, ${when}`;
+        for (let i = 0; i < 2 && !life.dead; i += 1) statuses.push((await call()).status);
+        if (!life.dead) await payer.close().catch(() => undefined);
+        // Payouts go out behind the answer: give a death there the time to come.
+        const paidOut = async () =>
+          (await balance(network, asset, world.payTo)) === 40_000n && (await life.payments.ledger.open()).length === 0;
+        await Promise.race([life.died, until(paidOut, 3_000).catch(() => {})]);
+        life.armed = false;
+        if (life.dead) {
+          crashed = true;
+          walked += 1;
+          life = await begin(network, world, undefined);
+          const retry = await fetch(sent.at(-1)!.clone());
+          // 502: an answer that streamed was lost, and the channel no longer owes it.
+          expect([200, 204, 402, 502], where).toContain(retry.status);
+        }
+        // Whatever the client remembers, the host closes what is left and gives the rest back.
+        const keeper = async () => {
+          await life.registry.client.execute('UPDATE payment_channels SET used_at = 0');
+          const report = await life.payments.ledger.reconcile();
+          expect(report.differences, where).toEqual([]);
+          const rows = (
+            await life.registry.client.execute(
+              "SELECT count(*) AS n FROM payment_channels WHERE state IN ('opening', 'open', 'closing')",
+            )
+          ).rows;
+          return Number(rows[0]?.n) === 0;
+        };
+        await until(keeper, 20_000);
+        // An answer that was lost while its channel was closing is paid by the chain, and sent back from there.
+        const [sums] = (
+          await life.registry.client.execute(`SELECT
           (SELECT coalesce(sum(captured), 0) FROM payment_channels)
           - (SELECT coalesce(sum(amount), 0) FROM payment_outgoing WHERE kind = 'refund') AS kept`)
-      ).rows;
-      const kept = BigInt(Number(sums?.kept));
-      await until(async () => before - (await balance(network, 'tempo', account.address)) === kept);
-      await until(async () => (await balance(network, 'tempo', world.payTo)) === kept);
-      await endWorld(world, life, server);
+        ).rows;
+        const kept = BigInt(Number(sums?.kept));
+        await until(async () => before - (await balance(network, asset, account.address)) === kept);
+        await until(async () => (await balance(network, asset, world.payTo)) === kept);
+        await endWorld(world, life, server);
+      }
+      if (!crashed) break;
     }
-    if (!crashed) break;
-  }
-  expect(walked).toBeGreaterThanOrEqual(8);
-});
+    expect(walked).toBeGreaterThanOrEqual(8);
+  },
+);
 
-test('kill -9 of a real process in the middle of deploys: every one is live and paid, or neither', async () => {
+test('kill -9 of a real process in the middle of deploys: every one is live and paid, or neither', {
+  timeout: 240_000,
+}, async () => {
   const folder = await mkdtemp(path.join(tmpdir(), 'tp-kill-'));
   const child = () =>
     new Promise<{ port: number; kill(): Promise<void> }>((resolve, reject) => {

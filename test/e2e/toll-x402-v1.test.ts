@@ -77,7 +77,11 @@ test('a metered route takes the whole price of who knows only exact, and sends b
   const client = new x402Client().register('eip155:*', new ExactEvmScheme(account));
   const v2 = { address: account.address, fetch: wrapFetchWithPayment(fetch, client) };
   const accepted = decoded((await fetch(`${rig.url}/metered`)).headers.get('payment-required'));
-  expect(accepted.accepts.map(({ scheme }: { scheme: string }) => scheme)).toEqual(['upto', 'exact', 'batch-settlement']);
+  expect(accepted.accepts.map(({ scheme }: { scheme: string }) => scheme)).toEqual([
+    'upto',
+    'exact',
+    'batch-settlement',
+  ]);
   expect(accepted.resource.description).toContain('sent back');
   let used = 0n;
   for (const payer of [v2, clientOf(0)]) {

@@ -1,13 +1,18 @@
+import * as x402 from '@x402/evm';
 import { getCreate2Address, toEventSelector, toFunctionSelector } from 'viem';
 import { Abis, Addresses } from 'viem/tempo';
 import { describe, expect, test } from 'vitest';
 import {
+  BATCH_SETTLEMENT_ADDRESS,
   CREATE2_DEPLOYER_ADDRESS,
+  DEPOSIT_COLLECTOR_ADDRESS,
+  localBatchSettlement,
   localChannelReserve,
   localUsdc,
   x402Permit2Proxies,
 } from '../../host/local-network/contracts/index.ts';
 import { RESERVE_ADDRESS } from '../../host/local-network/session-reserve.ts';
+import { BATCH_ABI } from '../../host/payments/methods/x402/batch/chain.ts';
 
 type Item = { type: string; name?: string };
 
@@ -44,6 +49,12 @@ test('the stand-in for USDC has the signatures that x402 clients and facilitator
   for (const selector of ['0xe3ee160e', '0xcf092995', '0xef55bec6', '0xd505accf', '0x3644e515', '0xe94a0102']) {
     expect(selectors).toContain(selector);
   }
+});
+
+test('the stand-ins for batch-settlement are where @x402/evm looks for them, with all that the host calls', () => {
+  expect(BATCH_SETTLEMENT_ADDRESS).toBe(x402.BATCH_SETTLEMENT_ADDRESS);
+  expect(DEPOSIT_COLLECTOR_ADDRESS).toBe(x402.ERC3009_DEPOSIT_COLLECTOR_ADDRESS);
+  expect(signatures(localBatchSettlement.abi)).toEqual(expect.arrayContaining(signatures(BATCH_ABI)));
 });
 
 test.each(Object.entries(x402Permit2Proxies))('the %s proxy is byte for byte the public one', (_, proxy) => {

@@ -135,6 +135,28 @@ export async function checkRelayer(config: Config, dataFolder: string): Promise<
   return Promise.all(checks);
 }
 
+/** For each public chain of x402: whether calls can be paid from a deposit there. */
+export async function checkDeposits(config: Config): Promise<Finding[]> {
+  if (config.payments.x402.facilitator.url !== '') return [];
+  const networks = await x402Of(config);
+  const checks = networks.map(({ chain, rpcSetting }) =>
+    finding('x402 deposits', async () => {
+      const [{ missingContracts }, { x402Client }] = await Promise.all([
+        import('../../payments/methods/x402/batch/contracts.ts'),
+        import('../../payments/network/clients.ts'),
+      ]);
+      const missing = await missingContracts({ getClient: () => x402Client(chain) });
+      if (missing === undefined)
+        return { state: 'warning', detail: `${chain.name} does not answer`, fix: `check ${rpcSetting}` };
+      if (missing.length === 0) return { state: 'ok', detail: `batch-settlement is offered on ${chain.name}` };
+      // Nothing is wrong: exact and upto are offered all the same.
+      const detail = `batch-settlement is not offered on ${chain.name}, which has no contract at ${missing.join(' and ')}`;
+      return { state: 'ok', detail };
+    }),
+  );
+  return Promise.all(checks);
+}
+
 /** The public networks of x402; none where the settings cannot work, which `checkNetwork` tells. */
 async function x402Of({ payments }: Config) {
   if (payments.x402.network === '' && payments.also.length === 0) return [];

@@ -13,7 +13,7 @@ import type { X402Network } from '../../../network/types.ts';
 import { searchBlocks } from '../../chain/search-blocks.ts';
 import type { ChainState, ChannelChain } from '../../channels/keeper.ts';
 import type { EvmLanes } from '../evm-lanes.ts';
-import type { ChannelConfig } from './voucher.ts';
+import type { inLowerCase } from './voucher.ts';
 
 export const BATCH_ABI = parseAbi([
   'struct ChannelConfig { address payer; address payerAuthorizer; address receiver; address receiverAuthorizer; address token; uint40 withdrawDelay; bytes32 salt; }',
@@ -157,7 +157,6 @@ export class BatchChain implements ChannelChain {
   }
 }
 
-export function configOf(channel: ChannelRow) {
-  const config = JSON.parse(channel.descriptor) as ChannelConfig;
-  return config as { [Name in keyof ChannelConfig]: ChannelConfig[Name] extends number ? number : Hex };
+function configOf(channel: ChannelRow) {
+  return JSON.parse(channel.descriptor) as ReturnType<typeof inLowerCase>;
 }

@@ -3,9 +3,9 @@
  * call at a time, whose voucher goes on from what the channel has spent: that is how clients of x402 count.
  */
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
-import { BATCH_SETTLEMENT_ADDRESS, ERC3009_DEPOSIT_COLLECTOR_ADDRESS, toFacilitatorEvmSigner } from '@x402/evm';
+import { BATCH_SETTLEMENT_ADDRESS, toFacilitatorEvmSigner } from '@x402/evm';
 import { BatchSettlementEvmScheme } from '@x402/evm/batch-settlement/facilitator';
-import { type Hex, zeroAddress } from 'viem';
+import { zeroAddress } from 'viem';
 import { atomic, type SignedAmount } from '../../../../registry/payments/channels.ts';
 import type { ChannelRow } from '../../../../registry/payments/schema.ts';
 import type { Clock } from '../../../../shared/clock.ts';
@@ -23,7 +23,7 @@ import type { X402Offer } from '../offer.ts';
 import { reason } from '../remote-facilitator.ts';
 import { fault, outdated, refundAnswer } from './answers.ts';
 import { BatchChain, type BatchChainOptions } from './chain.ts';
-import { BatchVouchers } from './voucher.ts';
+import { BatchVouchers, inLowerCase } from './voucher.ts';
 
 /** How long a payer who closes a channel by itself waits: the time in which the host must take what it is owed, s. */
 export const WITHDRAW_DELAY_S = 86_400;
@@ -48,14 +48,6 @@ export interface BatchKeeperOptions extends BatchChainOptions {
   calls: ChannelCalls;
   gas: Gas;
   clock: Clock;
-}
-
-/** Whether the contracts of `batch-settlement` are on the chain. */
-export async function batchAvailable(network: BatchChainOptions['network']): Promise<boolean> {
-  const client = network.getClient();
-  const addresses = [BATCH_SETTLEMENT_ADDRESS, ERC3009_DEPOSIT_COLLECTOR_ADDRESS] as Hex[];
-  const codes = await Promise.all(addresses.map((address) => client.getCode({ address }).catch(() => undefined)));
-  return codes.every((code) => code !== undefined && code !== '0x');
 }
 
 export class BatchKeeper implements ChannelKeeper {
@@ -342,7 +334,7 @@ export class BatchKeeper implements ChannelKeeper {
         payer: lower(config.payer),
         payee: this.payee,
         signer: lower(config.payerAuthorizer),
-        descriptor: JSON.stringify(config),
+        descriptor: JSON.stringify(inLowerCase(config)),
         escrow: this.network.escrow,
         chainId: this.network.chainId,
         openTransaction: null,

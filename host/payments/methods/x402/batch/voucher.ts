@@ -14,6 +14,19 @@ const TYPE_HASH = keccak256(Buffer.from('Voucher(bytes32 channelId,uint128 maxCl
 /** Channels whose ids are remembered: every call brings the same configuration. */
 const REMEMBERED = 1_000;
 
+/** viem refuses addresses in mixed case that are not a checksum. */
+export function inLowerCase({ payer, payerAuthorizer, receiver, receiverAuthorizer, token, ...rest }: ChannelConfig) {
+  return {
+    payer: lower(payer),
+    payerAuthorizer: lower(payerAuthorizer),
+    receiver: lower(receiver),
+    receiverAuthorizer: lower(receiverAuthorizer),
+    token: lower(token),
+    withdrawDelay: rest.withdrawDelay,
+    salt: rest.salt as Hex,
+  };
+}
+
 export class BatchVouchers {
   readonly #signedFor: number;
   readonly #domain: Hex;
@@ -37,7 +50,7 @@ export class BatchVouchers {
     const key = [payer, payerAuthorizer, receiver, receiverAuthorizer, token, withdrawDelay, salt].join(' ');
     const known = this.#ids.get(key);
     if (known !== undefined) return known;
-    const id = computeChannelId(config as Parameters<typeof computeChannelId>[0], this.#signedFor).toLowerCase();
+    const id = computeChannelId(inLowerCase(config), this.#signedFor).toLowerCase();
     const [oldest] = this.#ids.size < REMEMBERED ? [] : this.#ids.keys();
     if (oldest !== undefined) this.#ids.delete(oldest);
     this.#ids.set(key, id);
