@@ -78,7 +78,7 @@ export class Background {
     if (payoutEveryMs > REFUND_MS) this.#every(REFUND_MS, () => send(['refund']));
     this.#every(60_000, () => gas.refresh());
     for (const remote of remotes) this.#every(FACILITATOR_MS, () => remote.refresh());
-    for (const sweeper of sweepers) this.#every(60_000, () => leases.run(MONEY, () => sweeper.run()));
+    for (const sweeper of sweepers) this.#every(60_000, () => leases.run(MONEY, () => sweeper.run(false)));
     this.#every(600_000, async () => {
       const highest = (await trustedClock.highest()) - clock.offsetMs;
       await machine.store.answers.sweep(KEEP_ANSWERS_MS);

@@ -5,7 +5,16 @@
 import { Challenge, Credential } from 'mppx';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
-import { account, balances, type Fetch, jsonPost, mppFetch, mppSessionFetch, x402Fetch } from './support/callers.ts';
+import {
+  account,
+  balances,
+  batchFetch,
+  type Fetch,
+  jsonPost,
+  mppFetch,
+  mppSessionFetch,
+  x402Fetch,
+} from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
 import { bearer, creditChallenge, creditPayment, type TestAccount } from './support/pay-callers.ts';
 import { until } from './support/until.ts';
@@ -139,6 +148,7 @@ function recorder() {
 const PAYERS = {
   mpp: (sender: typeof fetch): Fetch => mppFetch(host.network, 1, sender),
   x402: (sender: typeof fetch): Fetch => x402Fetch(host.network, 1, sender),
+  batch: (sender: typeof fetch): Fetch => batchFetch(host.network, 5, sender),
   session:
     (sender: typeof fetch): Fetch =>
     async (input, init) =>
@@ -155,7 +165,7 @@ const PAYERS = {
       });
     },
 } satisfies Record<string, (sender: typeof fetch) => Fetch>;
-const WALLETS = { mpp: 1, x402: 1, session: 3, credit: 0 };
+const WALLETS = { mpp: 1, x402: 1, batch: 5, session: 3, credit: 0 };
 
 async function wealth(kind: keyof typeof PAYERS): Promise<bigint> {
   const { mpp, x402 } = await balances(host.network, account(host.network, WALLETS[kind]).address);
@@ -196,6 +206,7 @@ const TWINS = /another|more|with a query/;
 const SOLD: Record<keyof typeof PAYERS, (place: Place) => boolean> = {
   mpp: () => true,
   x402: () => true,
+  batch: ({ name }) => /route|speech/.test(name),
   session: ({ name }) => /metered|speech/.test(name),
   credit: ({ name }) => name.includes('gateway'),
 };

@@ -181,7 +181,7 @@ test('SELLING.md: which client pays for what', async () => {
     CHAIN: String(host.network.chainId),
     SOLD: JSON.stringify(Object.entries(SOLD)),
     SOLANA: JSON.stringify({ rpcUrl: solana.url, key: await payerOnSolana() }),
-    KEYS: JSON.stringify([0, 1, 2, 4, 5, 6, 7].map((wallet) => privateKey(wallet))),
+    KEYS: JSON.stringify([0, 1, 2, 4, 5, 6, 7, 3].map((wallet) => privateKey(wallet))),
   };
   const { found, why } = JSON.parse(
     await folder.run(await readFile('test/e2e/fixtures/clients.mjs', 'utf8'), settings),

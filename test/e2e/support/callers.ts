@@ -1,4 +1,5 @@
 /** Stock clients with a test wallet of a running host: mppx (library) and @x402/fetch, and what the wallets hold. */
+import { BatchSettlementEvmScheme } from '@x402/evm/batch-settlement/client';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { UptoEvmScheme } from '@x402/evm/upto/client';
 import { createSIWxClientExtension } from '@x402/extensions/sign-in-with-x';
@@ -55,6 +56,13 @@ export function x402Fetch(network: LocalNetworkFile, index: number, sender: type
       allowedAssets: [{ network: network.x402.network, asset: network.x402.token, maxAmountPerPayment: '5000000' }],
     },
   } as never) as Fetch;
+}
+
+/** A stock @x402/fetch client that pays from a deposit; a new one finds its channel on the chain. */
+export function batchFetch(network: LocalNetworkFile, index: number, sender: typeof fetch = fetch): Fetch {
+  const { readContract } = createPublicClient({ transport: http(network.rpcUrl) });
+  const scheme = new BatchSettlementEvmScheme(Object.assign(account(network, index), { readContract }) as never);
+  return wrapFetchWithPayment(sender, new x402Client().register('eip155:*', scheme)) as Fetch;
 }
 
 /** A stock @x402/fetch client that signs in where an answer asks for it, and pays nothing. @param sender what it sends its requests with */

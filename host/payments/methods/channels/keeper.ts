@@ -42,6 +42,8 @@ export interface ChannelKeeper {
   refresh(channel: ChannelRow): Promise<ChannelRow>;
   /** With the channel's lock held. @throws Problem `in_progress`, `payment_pending` */
   close(channel: ChannelRow): Promise<ChannelRow>;
+  /** Whether the chain's word on it is known well enough for now. Default: never. */
+  isKnown?(id: string): boolean;
   /** Whether moving so much is worth what it costs. Default: always. */
   isWorth?(amount: Money): boolean;
 }

@@ -54,8 +54,11 @@ export class ChannelSweeper {
     this.#log = options.log;
   }
 
-  /** One look at every channel that is not closed; those that their payer wants back come first. */
-  async run(): Promise<void> {
+  /**
+   * One look at every channel that is not closed; those that their payer wants back come first.
+   * @param asking whether the chain is asked of every one, too
+   */
+  async run(asking = true): Promise<void> {
     const { chainId, escrow } = this.#keeper.network;
     const channels = (await this.#channels.inState('opening', 'open', 'closing')).filter(
       (channel) => channel.chainId === chainId && channel.escrow === escrow,
@@ -64,7 +67,7 @@ export class ChannelSweeper {
     const queue = [...channels.filter(isUrgent), ...channels.filter((channel) => !isUrgent(channel))].values();
     const work = async () => {
       for (const { id } of queue) {
-        const look = this.#lookSafely(id);
+        const look = this.#lookSafely(id, asking);
         let timer: NodeJS.Timeout | undefined;
         await Promise.race([look, new Promise((resolve) => (timer = setTimeout(resolve, LOOK_MS)))]);
         clearTimeout(timer);
@@ -74,11 +77,11 @@ export class ChannelSweeper {
   }
 
   /** One look at a time: what a look before is still at is not begun again. */
-  async #lookSafely(id: string): Promise<void> {
+  async #lookSafely(id: string, asking: boolean): Promise<void> {
     if (this.#looking.has(id)) return;
     this.#looking.add(id);
     try {
-      await this.#keeper.exclusively(id, () => this.#look(id));
+      await this.#keeper.exclusively(id, () => this.#look(id, asking));
     } catch (error) {
       this.#log.warn({ err: error, channel: id }, 'channel could not be looked after; it is tried again');
     } finally {
@@ -86,7 +89,7 @@ export class ChannelSweeper {
     }
   }
 
-  async #look(id: string): Promise<void> {
+  async #look(id: string, asking: boolean): Promise<void> {
     const channel = await this.#channels.byId(id);
     switch (channel?.state) {
       case 'opening':
@@ -95,6 +98,7 @@ export class ChannelSweeper {
           await this.#channels.failed(id, 'the deposit never arrived');
         return;
       case 'open':
+        if (!asking && this.#keeper.isKnown?.(id)) return this.#keep(channel);
         return this.#keep(await this.#catchUp(await this.#keeper.refresh(channel)));
       case 'closing':
         await this.#keeper.close(await this.#catchUp(channel));

@@ -28,7 +28,7 @@ import { BatchVouchers, inLowerCase } from './voucher.ts';
 /** How long a payer who closes a channel by itself waits: the time in which the host must take what it is owed, s. */
 export const WITHDRAW_DELAY_S = 86_400;
 /** How long the chain's word on a channel (does its payer withdraw?) is believed: a small part of that delay, ms. */
-const CHAIN_STATE_MS = 120_000;
+const CHAIN_STATE_MS = 600_000;
 /** A node may not know yet what another of its kind took so long ago, ms. */
 const LAG_MS = 60_000;
 /** How long a call waits for the one before on the same channel, ms. */
@@ -93,6 +93,10 @@ export class BatchKeeper implements ChannelKeeper {
       withdrawDelay: WITHDRAW_DELAY_S,
       minDeposit: (several > worth ? several : worth).toString(),
     };
+  }
+
+  isKnown(id: string): boolean {
+    return this.#checked.isKnown(id);
   }
 
   isWorth(amount: Money): boolean {
