@@ -36,6 +36,7 @@ import { missingContracts } from './methods/x402/batch/contracts.ts';
 import { BatchKeeper } from './methods/x402/batch/keeper.ts';
 import { EvmLanes } from './methods/x402/evm-lanes.ts';
 import { Gas } from './methods/x402/gas.ts';
+import { uptoAvailable } from './methods/x402/rails.ts';
 import { RemoteFacilitator } from './methods/x402/remote-facilitator.ts';
 import { solanaCost } from './methods/x402/solana/cost.ts';
 import { mppNetworks, type Network, x402Networks } from './network/types.ts';
@@ -156,8 +157,11 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     evm.map(async (place) => {
       const kept = { ...place, receiver: facilitator, channels, calls, gas, clock, log };
       // What another settles this host has no coins for.
-      const isOffered = !place.remote && (await missingContracts(place.network))?.length === 0;
-      return { ...place, keeper: isOffered ? new BatchKeeper(kept) : undefined };
+      const [upto, missing] = await Promise.all([
+        uptoAvailable(place.network),
+        place.remote ? undefined : missingContracts(place.network),
+      ]);
+      return { ...place, upto, keeper: missing?.length === 0 ? new BatchKeeper(kept) : undefined };
     }),
   );
   const rails = await openRails({ mpp, x402, solana, facilitator, collector, challengeKey, gas });

@@ -50,8 +50,11 @@ const PAYERS = {
     return {
       asset: 'usdc',
       call: (url) => paying(`${url}/metered`, { method: 'POST', body: '{}' }),
-      // Its client asks for the refund by GET, of which nothing is sold here: the host closes it.
-      close: async () => undefined,
+      // Its client asks by GET, of which nothing is sold here.
+      close: (url) =>
+        scheme.refund(`${url}/metered`, {
+          fetch: ((input, init) => send(input, { ...init, method: 'POST', body: '{}' })) as typeof fetch,
+        }),
     };
   },
 } satisfies Record<string, (account: PrivateKeyAccount, send: typeof fetch) => Payer>;
@@ -59,7 +62,7 @@ const PAYERS = {
 interface Payer {
   asset: 'tempo' | 'usdc';
   call(url: string): Promise<Response>;
-  close(): Promise<unknown>;
+  close(url: string): Promise<unknown>;
 }
 
 test.each(Object.keys(PAYERS) as (keyof typeof PAYERS)[])(
@@ -88,7 +91,7 @@ test.each(Object.keys(PAYERS) as (keyof typeof PAYERS)[])(
         const statuses: number[] = [];
         const where = `write ${at}, ${when}`;
         for (let i = 0; i < 2 && !life.dead; i += 1) statuses.push((await call()).status);
-        if (!life.dead) await payer.close().catch(() => undefined);
+        if (!life.dead) await payer.close(server.url).catch(() => undefined);
         // Payouts go out behind the answer: give a death there the time to come.
         const paidOut = async () =>
           (await balance(network, asset, world.payTo)) === 40_000n && (await life.payments.ledger.open()).length === 0;

@@ -60,6 +60,8 @@ export interface X402Place {
   remote: RemoteFacilitator | undefined;
   /** Keeps channels; undefined where the contracts for it are not on the chain, or another settles. */
   keeper: BatchKeeper | undefined;
+  /** Whether Permit2 and x402's proxy exist on the chain. */
+  upto: boolean;
 }
 
 /** What x402 needs of the host. */
@@ -72,7 +74,7 @@ export interface X402Needs {
 }
 
 /** Whether Permit2 and x402's proxy for `upto` are on the chain. */
-async function uptoAvailable(network: X402Network): Promise<boolean> {
+export async function uptoAvailable(network: X402Network): Promise<boolean> {
   const client = network.getClient();
   const addresses = [PERMIT2_ADDRESS, x402UptoPermit2ProxyAddress] as Hex[];
   const codes = await Promise.all(addresses.map((address) => client.getCode({ address }).catch(() => undefined)));
@@ -80,11 +82,11 @@ async function uptoAvailable(network: X402Network): Promise<boolean> {
 }
 
 export async function x402Rails({ x402, solana, facilitator, gas }: X402Needs): Promise<Rail[]> {
-  const rails = x402.map(async (place) => [
-    ...railsOf({ ...place, facilitator, gas, upto: await uptoAvailable(place.network) }),
+  const rails = x402.flatMap((place) => [
+    ...railsOf({ ...place, facilitator, gas }),
     ...(place.keeper ? [batchRail({ network: place.network, keeper: place.keeper, gas })] : []),
   ]);
-  return [...(await Promise.all(rails)).flat(), ...(await solanaRails(solana, gas))];
+  return [...rails, ...(await solanaRails(solana, gas))];
 }
 
 /** Its code is large: a host that takes nothing on Solana does not load it. */
@@ -97,8 +99,6 @@ async function solanaRails(networks: readonly SolanaNetwork[], gas: Gas): Promis
 interface X402Options extends X402Place {
   facilitator: Account;
   gas: Gas;
-  /** Whether Permit2 and x402's proxy exist on the chain. */
-  upto: boolean;
 }
 
 function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X402Options): Rail[] {
