@@ -17,7 +17,8 @@ import { AdjustableClock } from '../../host/shared/clock.ts';
 import { asProblem } from '../../host/shared/problem.ts';
 import { PostgresServer } from '../registry/support/postgres-server.ts';
 import { postgresPrograms } from './support/databases.ts';
-import { balance, quiet, startNetwork, until } from './support/payments-rig.ts';
+import { balance, quiet, startNetwork } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 interface Node {
   payments: Payments;

@@ -7,7 +7,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest
 import { BATCH_SETTLEMENT_ADDRESS, localBatchSettlement } from '../../host/local-network/contracts/index.ts';
 import type { BatchPayload } from '../../host/payments/methods/x402/credential.ts';
 import type { Network } from '../../host/payments/network/index.ts';
-import { balance, type Rig, startNetwork, startRig, until } from './support/payments-rig.ts';
+import { balance, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 let network: Network;
 let stop: () => Promise<void>;

@@ -14,7 +14,8 @@ import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
 import { begin, endWorld, newWorld, serveOn } from './support/mortal-payments.ts';
-import { balance, mppClient, mppOf, startNetwork, until, x402Client } from './support/payments-rig.ts';
+import { balance, mppClient, mppOf, startNetwork, x402Client } from './support/payments-rig.ts';
+import { until } from './support/until.ts';
 
 /** Each life of the process loads what payments need as a host does. */
 const PACKED = new URL('./support/packed-packages.ts', import.meta.url).href;
@@ -67,7 +68,6 @@ interface Payer {
 
 test.each(Object.keys(PAYERS) as (keyof typeof PAYERS)[])(
   '%s survives a death before and after each of its writes',
-  { timeout: 300_000 },
   async (rail) => {
     const account = privateKeyToAccount(key(2));
     let walked = 0;
@@ -95,7 +95,7 @@ test.each(Object.keys(PAYERS) as (keyof typeof PAYERS)[])(
         // Payouts go out behind the answer: give a death there the time to come.
         const paidOut = async () =>
           (await balance(network, asset, world.payTo)) === 40_000n && (await life.payments.ledger.open()).length === 0;
-        await Promise.race([life.died, until(paidOut, 3_000).catch(() => {})]);
+        await Promise.race([life.died, until(paidOut).catch(() => {})]);
         life.armed = false;
         if (life.dead) {
           crashed = true;
@@ -117,7 +117,7 @@ test.each(Object.keys(PAYERS) as (keyof typeof PAYERS)[])(
           ).rows;
           return Number(rows[0]?.n) === 0;
         };
-        await until(keeper, 20_000);
+        await until(keeper);
         // An answer that was lost while its channel was closing is paid by the chain, and sent back from there.
         const [sums] = (
           await life.registry.client.execute(`SELECT
@@ -135,9 +135,7 @@ test.each(Object.keys(PAYERS) as (keyof typeof PAYERS)[])(
   },
 );
 
-test('kill -9 of a real process in the middle of deploys: every one is live and paid, or neither', {
-  timeout: 240_000,
-}, async () => {
+test('kill -9 of a real process in the middle of deploys: every one is live and paid, or neither', async () => {
   const folder = await mkdtemp(path.join(tmpdir(), 'tp-kill-'));
   const child = () =>
     new Promise<{ port: number; kill(): Promise<void> }>((resolve, reject) => {
