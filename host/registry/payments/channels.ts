@@ -104,14 +104,21 @@ export class ChannelStore {
     await this.#set(id, { state: 'failed', error }, ['opening']);
   }
 
-  /** Its payer took the deposit back. What waits for it is a person's to decide on: the money never came. */
-  async withdrawn(id: string): Promise<void> {
+  /**
+   * Its payer took the deposit back. What waits for it is a person's to decide on: the money never came. Nothing changes
+   * where the channel is not (any more) as it was read: then it was this host, at another node, that closed it.
+   */
+  async withdrawn({ id, state }: Pick<ChannelRow, 'id' | 'state'>): Promise<void> {
     const error = 'its payer took the deposit back';
     const { db } = this.#books;
-    const waiting = and(isOpenOutgoing, eq(paymentOutgoing.channel, id), eq(paymentOutgoing.state, 'waiting'));
+    const isGone = sql`(SELECT state FROM payment_channels WHERE id = ${id}) = 'failed'`;
+    const waiting = and(isOpenOutgoing, eq(paymentOutgoing.channel, id), eq(paymentOutgoing.state, 'waiting'), isGone);
     const updatedAt = this.#books.now();
     await this.#books.write([
-      db.update(paymentChannels).set({ state: 'failed', error }).where(eq(paymentChannels.id, id)),
+      db
+        .update(paymentChannels)
+        .set({ state: 'failed', error })
+        .where(and(eq(paymentChannels.id, id), eq(paymentChannels.state, state))),
       this.#books.dueOfChannel(id),
       db
         .update(paymentOutgoing)
@@ -149,10 +156,6 @@ export class ChannelStore {
   /** From here on no call can begin on it, and its `captured` does not shrink. */
   async closing(id: string): Promise<void> {
     await this.#set(id, { state: 'closing' }, ['opening', 'open', 'failed']);
-  }
-
-  async reopened(id: string, error: string): Promise<void> {
-    await this.#set(id, { state: 'open', error });
   }
 
   /** What was captured for answers that are out. What still streams may have to be given back. */

@@ -26,8 +26,8 @@ export interface ChannelChain {
   settle(channel: ChannelRow): Promise<void>;
   /** Takes what was captured, and gives the rest back. @throws Problem `payment_pending` */
   close(channel: ChannelRow): Promise<ChannelRow>;
-  /** The transaction that last took something for the host. */
-  lastSettled(channel: ChannelRow): Promise<string | undefined>;
+  /** The channel with what a process settled that died before it could note it. */
+  caughtUp(channel: ChannelRow): Promise<ChannelRow>;
 }
 
 export interface ChannelKeeper {

@@ -3,7 +3,7 @@
  * finishes what a crash interrupted. Without it a payer could take its deposit back before the host has its share.
  */
 import type { Logger } from 'pino';
-import { atomic, type ChannelStore } from '../../../registry/payments/channels.ts';
+import type { ChannelStore } from '../../../registry/payments/channels.ts';
 import type { ChannelRow } from '../../../registry/payments/schema.ts';
 import type { Clock } from '../../../shared/clock.ts';
 import { type Money, micro } from '../../../shared/money.ts';
@@ -99,20 +99,11 @@ export class ChannelSweeper {
         return;
       case 'open':
         if (!asking && this.#keeper.isKnown?.(id)) return this.#keep(channel);
-        return this.#keep(await this.#catchUp(await this.#keeper.refresh(channel)));
+        return this.#keep(await this.#keeper.chain.caughtUp(await this.#keeper.refresh(channel)));
       case 'closing':
-        await this.#keeper.close(await this.#catchUp(channel));
+        await this.#keeper.close(await this.#keeper.chain.caughtUp(channel));
         return;
     }
-  }
-
-  /** The process may have died after the chain settled and before the books said so. */
-  async #catchUp(channel: ChannelRow): Promise<ChannelRow> {
-    const settled = atomic((await this.#keeper.chain.state(channel.id)).settled);
-    if (settled <= channel.settled) return channel;
-    const transaction = await this.#keeper.chain.lastSettled(channel);
-    if (transaction !== undefined) await this.#channels.settled(channel, settled, transaction, false);
-    return (await this.#channels.byId(channel.id)) ?? channel;
   }
 
   async #keep(channel: ChannelRow): Promise<void> {

@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import type { Account, Hex } from 'viem';
 import { getContractEvents } from 'viem/actions';
 import type { Leases } from '../../../../registry/leases.ts';
-import type { ChannelStore } from '../../../../registry/payments/channels.ts';
+import { atomic, type ChannelStore } from '../../../../registry/payments/channels.ts';
 import type { ChannelRow } from '../../../../registry/payments/schema.ts';
 import { Problem } from '../../../../shared/problem.ts';
 import type { MppNetwork } from '../../../network/types.ts';
@@ -37,8 +37,32 @@ export class SessionChain implements ChannelChain {
    * Closes a channel that takes no more calls on the chain: what was captured goes to the host, the rest back to the payer. It presents the
    * voucher that calls were served for. One that comes with the wish to close adds nothing, and may not be collectable.
    */
-  async close(channel: ChannelRow): Promise<ChannelRow> {
+  close({ id }: ChannelRow): Promise<ChannelRow> {
+    return this.#inTurn(id, (channel) => this.#close(channel));
+  }
+
+  /** Takes what was captured so far without closing. */
+  settle({ id }: ChannelRow): Promise<void> {
+    return this.#inTurn(id, (channel) => this.#settle(channel));
+  }
+
+  /** What the process that settled died before it could note. */
+  async caughtUp(channel: ChannelRow): Promise<ChannelRow> {
+    if (atomic((await this.state(channel.id)).settled) <= channel.settled) return channel;
+    return this.#inTurn(channel.id, async (now) => {
+      const settled = atomic((await this.state(now.id)).settled);
+      const event = settled > now.settled ? await this.lastEvent(now, 'Settled') : undefined;
+      if (!event) return now;
+      const { channels } = this.#options;
+      await channels.settled(now, settled, event.transactionHash, false);
+      return (await channels.byId(now.id)) ?? now;
+    });
+  }
+
+  async #close(channel: ChannelRow): Promise<ChannelRow> {
     const { channels, log } = this.#options;
+    // Somebody else had the turn before.
+    if (channel.state === 'closed') return channel;
     // A close that was begun may be on the chain already: the process may have died before the books said so. Or its
     // payer was quicker, and took the deposit back.
     if (channel.state === 'closing' && (await this.state(channel.id)).deposit === 0n) {
@@ -46,7 +70,7 @@ export class SessionChain implements ChannelChain {
       if (!closed)
         throw new Problem('payment_pending', 'The channel is gone from the chain; its closing was not found yet.');
       const paid = 'settledToPayee' in closed.args ? closed.args.settledToPayee : 0n;
-      if (paid < channel.captured) await channels.withdrawn(channel.id);
+      if (paid < channel.captured) await channels.withdrawn(channel);
       else await channels.settled(channel, channel.captured, closed.transactionHash, true);
       return (await channels.byId(channel.id)) ?? channel;
     }
@@ -67,7 +91,7 @@ export class SessionChain implements ChannelChain {
     } catch (error) {
       log.warn({ err: error, channel: channel.id }, 'channel could not be closed yet');
       // What older vouchers cover is collected meanwhile, so that less is left to lose.
-      await this.settle(channel).catch((reason) => log.warn({ err: reason, channel: channel.id }, 'nor settled'));
+      await this.#settle(channel).catch((reason) => log.warn({ err: reason, channel: channel.id }, 'nor settled'));
       throw new Problem('payment_pending', 'The channel could not be closed now; it is tried again by itself.', {
         cause: error,
       });
@@ -75,7 +99,7 @@ export class SessionChain implements ChannelChain {
     return (await channels.byId(channel.id)) ?? channel;
   }
 
-  async settle(channel: ChannelRow): Promise<void> {
+  async #settle(channel: ChannelRow): Promise<void> {
     const { channels } = this.#options;
     const voucher = await channels.settleable(channel);
     if (!voucher) return;
@@ -90,10 +114,6 @@ export class SessionChain implements ChannelChain {
       ),
     );
     await channels.settled(channel, voucher.cumulative, hash, false);
-  }
-
-  async lastSettled(channel: ChannelRow): Promise<string | undefined> {
-    return (await this.lastEvent(channel, 'Settled'))?.transactionHash;
   }
 
   /** The last time that a channel was closed or settled on the chain, by whom ever. */
@@ -112,19 +132,29 @@ export class SessionChain implements ChannelChain {
     });
   }
 
-  /** The settler's transactions go out one after the other: they count up one nonce. */
+  /**
+   * The settler's transactions go out one after the other, for they count up one nonce: each from what the books say of its
+   * channel to what they say then. No other node finds on the chain what the books are about to say.
+   */
+  #inTurn<T>(id: string, work: (channel: ChannelRow) => Promise<T>): Promise<T> {
+    const { network, settler, leases, channels } = this.#options;
+    return leases.exclusively(`channels:${network.chain.id}:${settler.address.toLowerCase()}`, async () => {
+      const channel = await channels.byId(id);
+      if (!channel) throw new Error(`there is no channel ${id}`);
+      return work(channel);
+    });
+  }
+
   async #sent(
     send: (
       client: ReturnType<MppNetwork['getClient']>,
       options: { account: Account; candidateFeeTokens: Hex[] },
     ) => Promise<Hex>,
   ): Promise<Hex> {
-    const { network, settler, leases } = this.#options;
+    const { network, settler } = this.#options;
     const client = network.getClient(settler);
-    return leases.exclusively(`channels:${network.chain.id}:${settler.address.toLowerCase()}`, async () => {
-      const hash = await send(client, { account: settler, candidateFeeTokens: [network.currency] });
-      await Chain.waitForSuccessfulReceipt(client as never, hash);
-      return hash;
-    });
+    const hash = await send(client, { account: settler, candidateFeeTokens: [network.currency] });
+    await Chain.waitForSuccessfulReceipt(client as never, hash);
+    return hash;
   }
 }

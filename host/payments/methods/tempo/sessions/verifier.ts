@@ -264,7 +264,9 @@ export class SessionVerifier implements ChannelKeeper {
     try {
       const state = await this.chain.state(channel.id);
       if (state.deposit === 0n) {
-        if (await this.chain.lastEvent(channel, 'ChannelClosed')) await channels.withdrawn(channel.id);
+        // What this host closes itself is `closing` first, and the books hear of it from there.
+        if (channel.state === 'open' && (await this.chain.lastEvent(channel, 'ChannelClosed')))
+          await channels.withdrawn(channel);
         throw new Problem('payment_invalid', 'The deposit of the channel is gone from the chain; open a new one.');
       }
       await channels.chainState(channel.id, {

@@ -5,7 +5,7 @@
 import { BATCH_SETTLEMENT_ADDRESS } from '@x402/evm';
 import type { Logger } from 'pino';
 import { type Account, encodeFunctionData, type Hex, parseAbi, parseEventLogs } from 'viem';
-import type { ChannelStore } from '../../../../registry/payments/channels.ts';
+import { atomic, type ChannelStore } from '../../../../registry/payments/channels.ts';
 import type { ChannelRow } from '../../../../registry/payments/schema.ts';
 import { micro } from '../../../../shared/money.ts';
 import { Problem } from '../../../../shared/problem.ts';
@@ -92,8 +92,13 @@ export class BatchChain implements ChannelChain {
     return (await channels.byId(channel.id)) ?? channel;
   }
 
-  async lastSettled(channel: ChannelRow): Promise<Hex | undefined> {
-    return this.#event(channel, 'Claimed');
+  async caughtUp(channel: ChannelRow): Promise<ChannelRow> {
+    const { channels } = this.#options;
+    const settled = atomic((await this.state(channel.id)).settled);
+    if (settled <= channel.settled) return channel;
+    const transaction = await this.#event(channel, 'Claimed');
+    if (transaction !== undefined) await channels.settled(channel, settled, transaction, false);
+    return (await channels.byId(channel.id)) ?? channel;
   }
 
   async #closeShort(channel: ChannelRow, state: ChainState): Promise<ChannelRow> {
@@ -105,7 +110,7 @@ export class BatchChain implements ChannelChain {
           : await this.#last(channel, 'Claimed');
       await channels.settled(channel, micro(state.deposit), transaction, false);
     }
-    await channels.withdrawn(channel.id);
+    await channels.withdrawn(channel);
     log.error({ channel: channel.id }, 'the payer of a channel took back what it owed');
     return (await channels.byId(channel.id)) ?? channel;
   }
