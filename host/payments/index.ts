@@ -174,13 +174,8 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     log,
     isBlocked: options.isBlocked,
     channels: {
-      /** The receipt says what the channel has spent once this payment is in the books. */
-      async receipt(row, charged) {
-        const channel = await channels.byId(row.channel ?? '');
-        if (!channel) return '{}';
-        const captured = micro(channel.captured + charged);
-        const after = { ...channel, captured, units: channel.units + 1 };
-        return JSON.stringify(methodOfRail(row.rail).channelReceipt?.(row, after, charged) ?? {});
+      receipt(row, channel, charged) {
+        return JSON.stringify(methodOfRail(row.rail).channelReceipt?.(row, channel, charged) ?? {});
       },
     },
   });

@@ -251,7 +251,7 @@ async function channelEvents(id: string): Promise<Event[]> {
     found.push(
       chain.settled >= Number(channel.captured)
         ? ['closing noted', () => channels.settled(channel, micro(chain.settled), '0xc', true)]
-        : ['withdrawal noted', () => channels.withdrawn(id)],
+        : ['withdrawal noted', () => channels.withdrawn(channel)],
     );
   return found;
 }
@@ -262,7 +262,7 @@ function isTwo(): boolean {
 }
 
 function take(row: PaymentRow, charged: number, state: 'settled' | 'answered') {
-  return store.capturedFromChannel(row, micro(charged), '{}', undefined, state);
+  return store.capturedFromChannel(row, micro(charged), () => '{}', undefined, state);
 }
 
 async function state(): Promise<string> {

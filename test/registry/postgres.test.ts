@@ -202,12 +202,61 @@ describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
       if (taken.length === 0) continue;
       const [row] = taken as [(typeof taken)[0]];
       expect(
-        await race((node) => stores[node].capturedFromChannel(row, row.authorized, '{}', undefined, 'answered')),
+        await race((node) => stores[node].capturedFromChannel(row, row.authorized, () => '{}', undefined, 'answered')),
       ).toHaveLength(1);
     }
     const channel = await channels[1].byId('ch');
     expect(channel).toMatchObject({ voucher: micro(RACES * 10), voucherSignature: `${RACES}`, reserved: 0n });
     expect(channel?.captured).toBe(BigInt((channel?.units ?? 0) * 10));
+    expect(await books()).toEqual([]);
+  });
+
+  test('calls of one channel that both nodes end at once have each spent another sum', async () => {
+    const channels = new ChannelStore(stores[0].books);
+    const parties = { asset: 'usd', payer: 'payer', payee: 'host', signer: 'payer', descriptor: '{}', escrow: 'e' };
+    const signed = { cumulative: micro(RACES * 40), signature: '1' };
+    await channels.opening({ id: 'spent', ...parties, chainId: 1, openTransaction: null }, signed);
+    await channels.opened('spent', signed.cumulative, null);
+    const call = { custody: 'channel', channel: 'spent', authorized: micro(10), rail: 'tempo/session' } as const;
+    const said: string[] = [];
+    for (let at = 0; at < RACES; at++) {
+      const ended = await race((node) =>
+        Promise.all(
+          [0, 1].map(async (one) => {
+            const row = await stores[node].begin(newPayment(`spent ${at} ${node} ${one}`, call), 'working', undefined);
+            const receiptOf = ({ captured, units }: { captured: bigint; units: number }) => `${captured} ${units}`;
+            return await stores[node].capturedFromChannel(row, row.authorized, receiptOf, undefined, 'answered');
+          }),
+        ),
+      );
+      said.push(...ended.flat().map(({ receipt }) => receipt ?? ''));
+    }
+    const sums = Array.from({ length: RACES * 4 }, (_, at) => `${(at + 1) * 10} ${at + 1}`);
+    expect(said.toSorted()).toEqual(sums.toSorted());
+    expect(await books()).toEqual([]);
+  });
+
+  test('a channel that one node closes is not taken for one whose payer took the deposit back', async () => {
+    const channels = [new ChannelStore(stores[0].books), new ChannelStore(stores[1].books)] as const;
+    const parties = { asset: 'usd', payer: 'payer', payee: 'host', signer: 'payer', descriptor: '{}', escrow: 'e' };
+    const signed = { cumulative: micro(10), signature: '1' };
+    for (const isSeenFirst of [true, false]) {
+      const id = `gone ${isSeenFirst}`;
+      await channels[0].opening({ id, ...parties, chainId: 1, openTransaction: null }, signed);
+      await channels[0].opened(id, micro(10), null);
+      const call = { custody: 'channel', channel: id, authorized: micro(10), rail: 'tempo/session' } as const;
+      const row = await stores[0].begin(newPayment(id, call), 'working', undefined);
+      await stores[0].capturedFromChannel(row, micro(10), () => '{}', undefined, 'answered');
+      const open = await channels[1].byId(id);
+      await channels[0].closing(id);
+      const closing = await channels[0].byId(id);
+      if (!open || !closing) throw new Error('no channel');
+      // The other looked at it while it was open, and finds no deposit.
+      if (isSeenFirst) await channels[1].withdrawn(open);
+      await channels[0].settled(closing, micro(10), '0xc', true);
+      if (!isSeenFirst) await channels[1].withdrawn(open);
+      expect(await channels[1].byId(id)).toMatchObject({ state: 'closed', error: null, committed: 10n });
+    }
     expect(await books()).toEqual([]);
   });
 
@@ -223,7 +272,7 @@ describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
       await channels[0].opened(id, much, null);
       const call = { custody: 'channel', channel: id, authorized: much, rail: 'tempo/session' } as const;
       const row = await stores[0].begin(newPayment(id, call), 'working', undefined);
-      await stores[0].capturedFromChannel(row, much, '{}', undefined, 'answered');
+      await stores[0].capturedFromChannel(row, much, () => '{}', undefined, 'answered');
       const channel = await channels[0].byId(id);
       if (!channel) throw new Error('no channel');
       const isClosed = at % 2 === 0;

@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
 import { brokenConstraint } from '../../registry/constraints.ts';
 import { PaymentKeys } from '../../registry/payments/keys.ts';
-import type { PaymentRow } from '../../registry/payments/schema.ts';
+import type { ChannelRow, PaymentRow } from '../../registry/payments/schema.ts';
 import { blockedWallet } from '../../shared/blocked-wallet.ts';
 import { type Money, ZERO } from '../../shared/money.ts';
 import { monotonicNow } from '../../shared/monotonic.ts';
@@ -45,7 +45,8 @@ export type Admitted =
 
 /** Session payments are settled in the books: the channel's own part of the machine. */
 export interface ChannelCapture {
-  receipt(row: PaymentRow, charged: Money): Promise<string>;
+  /** @param channel as it is once the payment is in the books */
+  receipt(row: PaymentRow, channel: ChannelRow, charged: Money): string;
 }
 
 export class SettlementMachine {
@@ -247,9 +248,9 @@ export class SettlementMachine {
   ): Promise<PaymentRow> {
     const { answer } = options;
     if (row.custody === 'channel') {
-      const receipt = (await this.#channels?.receipt(row, charged)) ?? '{}';
       const state = answer?.body === undefined ? 'settled' : 'answered';
-      return this.store.capturedFromChannel(row, charged, receipt, answer, state);
+      const receiptOf = (channel: ChannelRow) => this.#channels?.receipt(row, channel, charged) ?? '{}';
+      return this.store.capturedFromChannel(row, charged, receiptOf, answer, state);
     }
     if (row.state === 'settled') return this.store.captured(row, charged, answer);
     if (charged === 0n) {

@@ -9,10 +9,11 @@ import * as book from '../../registry/payments/book.ts';
 import { Books, leftInChannel, type Statement } from '../../registry/payments/books.ts';
 import { boundKey } from '../../registry/payments/keys.ts';
 import { Meters } from '../../registry/payments/meters.ts';
-import type { PaymentRow } from '../../registry/payments/schema.ts';
+import type { ChannelRow, PaymentRow } from '../../registry/payments/schema.ts';
 import { paidCallStatements, paymentQueries } from '../../registry/payments/statements.ts';
 import type { Clock } from '../../shared/clock.ts';
 import { add, type Money, subtract, ZERO } from '../../shared/money.ts';
+import { KeyedLock } from '../../shared/mutex.ts';
 import { takesParts } from '../methods/index.ts';
 import type { Again } from './again.ts';
 import type { Answers, WholeAnswer } from './answers.ts';
@@ -63,6 +64,7 @@ export class PaymentStore {
   readonly meters: Meters;
   readonly queries: ReturnType<typeof paymentQueries>;
   readonly #node: string | null;
+  readonly #channelTurns = new KeyedLock();
   readonly #onFinal: (row: PaymentRow) => void;
   readonly #statements: ReturnType<typeof paidCallStatements>;
 
@@ -226,40 +228,55 @@ export class PaymentStore {
     return this.#update(row, { ...capture.columns, ...(await this.#keep(row, answer)) }, capture.statements);
   }
 
-  /** A session payment succeeded: only the books and the channel change, no chain. */
+  /**
+   * A session payment succeeded: only the books and the channel change, no chain.
+   * @param receiptOf says what the channel has spent once this payment is in the books: no two say the same
+   */
   async capturedFromChannel(
     row: PaymentRow,
     charged: Money,
-    receipt: string,
+    receiptOf: (channel: ChannelRow) => string,
     answer: StoredAnswer | undefined,
     state: 'settled' | 'answered',
   ): Promise<PaymentRow> {
     const { fee } = book.divide(charged, row.feeBps);
     const kept = await this.#keep(row, answer);
-    const now = this.now();
-    return this.#update(
-      row,
-      {
-        state,
-        charged,
-        fee,
-        reference: row.channel,
-        receipt,
-        settledAt: now,
-        credential: null,
-        ...kept,
-      },
-      [
-        this.#statements.capture({
-          channel: row.channel,
-          authorized: Number(row.authorized),
-          charged: Number(charged),
-          now,
-        }),
-        ...(charged === 0n ? [] : this.books.lines(book.captured(row, row.authorized, charged))),
-        ...this.books.owed(row, charged, ZERO),
-      ],
-    );
+    const { authorized } = row;
+    return this.#asRead(row, (channel) => {
+      const now = this.now();
+      const receipt = receiptOf({ ...channel, captured: add(channel.captured, charged), units: channel.units + 1 });
+      const { id, units } = channel;
+      const sums = { authorized: Number(authorized), charged: Number(charged), captured: Number(channel.captured) };
+      return this.#update(
+        row,
+        { state, charged, fee, reference: row.channel, receipt, settledAt: now, credential: null, ...kept },
+        [
+          this.#statements.capture({ channel: id, now, units, ...sums }),
+          ...(charged === 0n ? [] : this.books.lines(book.captured(row, authorized, charged))),
+          ...this.books.owed(row, charged, ZERO),
+        ],
+      );
+    });
+  }
+
+  /** A change that depends on what a payment's channel is: made again where that has changed since it was read. */
+  async #asRead(row: PaymentRow, change: (channel: ChannelRow) => Promise<PaymentRow>): Promise<PaymentRow> {
+    const id = row.channel ?? '';
+    return this.#channelTurns.run(id, async () => {
+      for (let channel = await this.queries.channel(id); ; ) {
+        if (!channel) throw new Error(`payment ${row.id} has no channel`);
+        try {
+          return await change(channel);
+        } catch (error) {
+          const now = await this.queries.channel(id);
+          const isSame = (['state', 'settled', 'captured', 'units'] as const).every(
+            (name) => now?.[name] === channel?.[name],
+          );
+          if (isSame) throw error;
+          channel = now;
+        }
+      }
+    });
   }
 
   /** Nothing was charged and nothing will be. */
@@ -335,30 +352,25 @@ export class PaymentStore {
   /** What its channel was not made to pay yet is no longer owed; the rest is sent back once the chain has paid it. */
   async #lostInChannel(row: PaymentRow, reason: string): Promise<PaymentRow> {
     const amount = row.charged ?? ZERO;
-    const id = row.channel ?? '';
-    for (;;) {
-      const channel = await this.queries.channel(id);
-      if (!channel) throw new Error(`payment ${row.id} has no channel`);
+    return this.#asRead(row, (channel) => {
       const notTaken = leftInChannel(channel, amount);
       const back = subtract(amount, notTaken);
       const change: Partial<PaymentRow> =
         back === 0n
           ? { state: 'refunded', refunded: amount, error: reason, charged: ZERO, fee: ZERO }
           : { state: 'refund_owed', refunded: notTaken, error: reason };
-      try {
-        return await this.#update(row, { ...change, credential: null }, [
-          this.queries.lessCaptured(channel, notTaken),
-          ...(amount === 0n ? [] : this.books.lines(book.returned(row, amount, notTaken))),
-          this.queries.waived(row.id, reason),
-          ...(back === 0n
-            ? []
-            : [this.books.outgoing(row, 'refund', row.payer, back, 'waiting', 'lost'), this.books.dueOfChannel(id)]),
-        ]);
-      } catch (error) {
-        const now = await this.queries.channel(id);
-        if (!now || (now.state === channel.state && now.settled === channel.settled)) throw error;
-      }
-    }
+      return this.#update(row, { ...change, credential: null }, [
+        this.queries.lessCaptured(channel, notTaken),
+        ...(amount === 0n ? [] : this.books.lines(book.returned(row, amount, notTaken))),
+        this.queries.waived(row.id, reason),
+        ...(back === 0n
+          ? []
+          : [
+              this.books.outgoing(row, 'refund', row.payer, back, 'waiting', 'lost'),
+              this.books.dueOfChannel(channel.id),
+            ]),
+      ]);
+    });
   }
 
   /** What a payment was answered with; undefined where it was not kept, or where it is not known which path it was of. */

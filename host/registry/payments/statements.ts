@@ -31,7 +31,9 @@ export function paidCallStatements(db: Registry['db']) {
   };
   const capture = {
     reserved: sql`${reserved} - ${placeholder('authorized')}`,
-    captured: sql`${captured} + ${placeholder('charged')}`,
+    // So does one that has spent more or less since it was read: the receipt says how much.
+    captured: sql`CASE WHEN ${captured} = ${placeholder('captured')} AND ${units} = ${placeholder('units')}
+      THEN ${captured} + ${placeholder('charged')} ELSE -1 END`,
     units: sql`${units} + 1`,
     usedAt: sql`${placeholder('now')}`,
   };
