@@ -99,7 +99,8 @@ export class AutoRenewer {
     } catch (error) {
       const problem = asProblem(error);
       if (problem.code === 'conflict') return await autoRenewals.over(row, undefined, 0);
-      if (problem.code === 'payment_pending' || problem.code === 'internal') throw error;
+      // Another node may be at it, or have been when it ended: nothing is known of its end yet.
+      if (['payment_pending', 'in_progress', 'internal'].includes(problem.code)) throw error;
       await this.#failed(due, problem);
     }
   }

@@ -10,6 +10,7 @@ import type { ChargeOutcome, RenewalCredit } from '../../host/control/renewal-cr
 import { DAY_MS, Deployments } from '../../host/registry/deployments.ts';
 import type { Registry } from '../../host/registry/index.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
+import { Problem } from '../../host/shared/problem.ts';
 import { newDeployment } from '../registry/support/new-deployment.ts';
 import { openTestRegistry } from '../registry/support/open.ts';
 
@@ -66,7 +67,7 @@ const credit: RenewalCredit = {
   },
 };
 
-const run = () =>
+const run = (more: object = {}) =>
   new AutoRenewer({
     config: { slugs: { termDays: 30 }, prices: { renew: '0.20' }, runtime: { maxBodyBytes: 1 } },
     deployments,
@@ -76,6 +77,7 @@ const run = () =>
     routes: { push: async () => kill('renewed') },
     logs: { append: async () => undefined },
     scheduleChanged: () => undefined,
+    ...more,
   } as unknown as ControlDeps).run();
 
 const MEANWHILE: Record<string, () => Promise<unknown>> = {
@@ -116,3 +118,22 @@ it.each(STEPS.flatMap((step) => Object.keys(MEANWHILE).map((what) => [step, what
     expect((await deployments.autoRenewals.of(tenant)) === undefined).toBe(/^ended|and ended$/.test(what));
   },
 );
+
+it('a payment that another node is at work on, or was when it ended, is presented again; no other is signed', async () => {
+  await deployments.autoRenewals.set({ tenant, mandate: '{"nonce":"n"}', until: NEVER }, NOW);
+  const presented: string[] = [];
+  let signed = 0;
+  const payments = {
+    mandates: { pay: async () => `payment ${++signed}` },
+    async paidOperation(request: Request) {
+      const payment = request.headers.get('authorization');
+      if (payment === null) return new Response(null, { status: 402 });
+      presented.push(payment);
+      if (presented.length === 1) throw new Problem('in_progress', 'This payment is being worked on already.');
+      return new Response('renewed');
+    },
+  };
+  for (let n = 0; n < 2; n++) await run({ payments, publicUrl: 'http://host.example' });
+  expect(presented).toEqual(['payment 1', 'payment 1']);
+  expect(await deployments.autoRenewals.of(tenant)).toMatchObject({ payment: null, failures: 0, lastFailure: null });
+});
