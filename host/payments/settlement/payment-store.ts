@@ -261,14 +261,14 @@ export class PaymentStore {
 
   /** A change that depends on what a payment's channel is: made again where that has changed since it was read. */
   async #asRead(row: PaymentRow, change: (channel: ChannelRow) => Promise<PaymentRow>): Promise<PaymentRow> {
-    const id = row.channel ?? '';
-    return this.#channelTurns.run(id, async () => {
-      for (let channel = await this.queries.channel(id); ; ) {
+    const read = () => this.#statements.channelById.get({ channel: row.channel });
+    return this.#channelTurns.run(row.channel ?? '', async () => {
+      for (let channel = await read(); ; ) {
         if (!channel) throw new Error(`payment ${row.id} has no channel`);
         try {
           return await change(channel);
         } catch (error) {
-          const now = await this.queries.channel(id);
+          const now = await read();
           const isSame = (['state', 'settled', 'captured', 'units'] as const).every(
             (name) => now?.[name] === channel?.[name],
           );

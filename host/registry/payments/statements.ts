@@ -55,6 +55,7 @@ export function paidCallStatements(db: Registry['db']) {
       .from(payments)
       .where(eq(payments.id, placeholder('id')))
       .prepare(),
+    channelById: db.select().from(paymentChannels).where(ofChannel).prepare(),
     insert: inserts(db, payments),
     /** @param was as it was read. `change.attempts`, where it is given, is one more: it begins again */
     update: (was: Pick<PaymentRow, 'id' | 'attempts' | 'state' | 'node'>, change: Partial<PaymentRow>) =>
@@ -124,11 +125,6 @@ export function paymentQueries({ db, now }: Books) {
         .select()
         .from(payments)
         .where(and(isOpenHold, eq(payments.state, 'settled'), lt(payments.updatedAt, before))),
-
-    channel: async (id: string): Promise<ChannelRow | undefined> => {
-      const [row] = await db.select().from(paymentChannels).where(eq(paymentChannels.id, id));
-      return row;
-    },
 
     /**
      * Takes `amount` off what a channel owes. Breaks the column's CHECK, and with it the transaction, where the channel
