@@ -6,20 +6,23 @@ import {
   account,
   deploy,
   type Fetch,
+  type Headers,
   jsonPost,
   jsonPut,
   paymentFor,
   signInFetch,
   x402Fetch,
 } from './support/callers.ts';
+import { ChannelPayer } from './support/channel-payer.ts';
 import { Cluster, clusterPrograms } from './support/cluster.ts';
 import type { TestHost } from './support/host.ts';
-import { x402Balance } from './support/local-network.ts';
+import { mppBalance, x402Balance } from './support/local-network.ts';
 import { available } from './support/programs.ts';
 import { until } from './support/until.ts';
 
 const UPDATES = 4;
 const CREDENTIALS = 10;
+const VOUCHERS = 3;
 const CLAIMS = 3;
 const MINUTE_MS = 60_000;
 const PRICE = 10_000n;
@@ -29,6 +32,9 @@ interface LogLine {
   text: string;
   node: string;
 }
+
+const spentOf = (answer: Response): string =>
+  JSON.parse(Buffer.from(answer.headers.get('payment-receipt') ?? '', 'base64url').toString()).spent;
 
 const HELLO = (text: string) =>
   `export default { fetch: (req: Request, env: any) => new Response(${JSON.stringify(text)} + (env.NAME ?? '')) }`;
@@ -42,7 +48,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
 
   beforeAll(async () => {
     cluster = await Cluster.start();
-    [a, b] = await Promise.all([cluster.node('a'), cluster.node('b')]);
+    [a, b] = await Promise.all([cluster.node('a', cluster.mpp), cluster.node('b', cluster.mpp)]);
     payAt = (host) =>
       x402Fetch(
         cluster.network,
@@ -157,6 +163,75 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
         WHERE slug = 'shop' AND kind = 'route' AND state = 'answered'`,
     );
     expect([books?.count, books?.charged]).toEqual([CREDENTIALS, CREDENTIALS * Number(PRICE)]);
+  });
+
+  it('a session’s channel at both at once: a voucher serves one call, and books, receipts and chain agree', async () => {
+    const code = 'export default { fetch: () => new Response(crypto.randomUUID()) }';
+    const paidRoutes = [{ method: 'GET', path: '/look', price: '0.05', mode: 'metered' }];
+    await deploy(payAt(a), cluster.url, { slug: 'metered', code, paidRoutes });
+    const url = `${cluster.url}/metered/look`;
+    const wallet = account(cluster.network, 4).address;
+    const before = await mppBalance(cluster.chain, wallet);
+    const sold = new Set<string>();
+    const spent: string[] = [];
+    /** Shows a credential each, at the same moment. @returns how many calls were served */
+    const show = async (atA: Headers, atB: Headers) => {
+      const shown = [
+        [a, atA],
+        [b, atB],
+      ] as const;
+      const answers = await Promise.all(shown.map(([host, headers]) => cluster.via(() => host)(url, { headers })));
+      const served = await Promise.all(
+        answers.map(async (answer) => {
+          const said = await answer.text();
+          const isServed = answer.status === 200 && !sold.has(said);
+          expect([200, 402, 409], said).toContain(answer.status);
+          if (isServed) spent.push(spentOf(answer));
+          if (answer.status === 200) sold.add(said);
+          return isServed;
+        }),
+      );
+      return served.filter(Boolean).length;
+    };
+    const payer = new ChannelPayer(
+      cluster.network,
+      4,
+      url,
+      cluster.via(() => b),
+    );
+    const opening = await payer.open();
+    expect(await show(opening, opening)).toBe(1);
+    let calls = 1;
+    const next = () => payer.voucher(++calls * 50_000);
+    for (let at = 0; at < VOUCHERS; at++) {
+      const voucher = await next();
+      expect(await show(voucher, voucher)).toBe(1);
+      // By other challenges.
+      const again = [await payer.voucher(calls * 50_000), await payer.voucher(calls * 50_000)] as const;
+      expect(await show(...again)).toBe(0);
+      const [first, second] = [await next(), await next()];
+      expect(await show(...(at % 2 ? ([second, first] as const) : ([first, second] as const)))).toBe(2);
+    }
+    const inBoth = async (headers: Headers) =>
+      Promise.all([a, b].map((host) => cluster.via(() => host)(url, { headers })));
+    expect((await inBoth(await payer.topUp(200_000))).map(({ status }) => status)).toEqual([204, 204]);
+    const closed = await inBoth(await payer.close(calls * 50_000));
+    expect(closed.map((answer) => [answer.status, spentOf(answer)])).toEqual(
+      Array.from({ length: 2 }, () => [204, String(calls * 50_000)]),
+    );
+    expect(spent.map(Number).toSorted((x, y) => x - y)).toEqual(
+      Array.from({ length: calls }, (_, at) => (at + 1) * 50_000),
+    );
+    expect(before - (await mppBalance(cluster.chain, wallet))).toBe(BigInt(calls) * 50_000n);
+    const [channel] = await rows(
+      `SELECT state, deposit, captured, settled FROM payment_channels WHERE id = '${payer.id}'`,
+    );
+    expect(channel).toMatchObject({
+      state: 'closed',
+      deposit: 1_200_000,
+      captured: calls * 50_000,
+      settled: calls * 50_000,
+    });
   });
 
   it('a slug that both are asked for at once is one payer’s, and costs the other nothing', async () => {

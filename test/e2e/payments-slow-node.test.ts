@@ -12,6 +12,8 @@ import { x402Client as clientOf } from '../../host/payments/network/clients.ts';
 import type { Network } from '../../host/payments/network/index.ts';
 import { parsePaidRoutes } from '../../host/payments/paid-routes.ts';
 import { micro } from '../../host/shared/money.ts';
+import { ChannelPayer } from './support/channel-payer.ts';
+import type { LocalNetworkFile } from './support/host.ts';
 import {
   type Args,
   type Ask,
@@ -54,11 +56,13 @@ const leap = () => {
   vi.setSystemTime(Date.now() + 2 * 3_600_000);
 };
 /** A busy node: it takes the transaction and answers as EIP-7966 says when the time is up. */
-const slowNode = (error: () => Error, ms: number) => async (ask: Ask, args: { method: string; params?: unknown[] }) => {
-  if (args.method !== 'eth_sendRawTransactionSync') return ask(args);
-  setTimeout(() => void ask({ method: 'eth_sendRawTransaction', params: [args.params![0]] }).catch(() => {}), ms);
-  throw error();
-};
+const slowNode =
+  (error: () => Error, ms: number, method = 'eth_sendRawTransactionSync') =>
+  async (ask: Ask, args: { method: string; params?: unknown[] }) => {
+    if (args.method !== method) return ask(args);
+    setTimeout(() => void ask({ method: 'eth_sendRawTransaction', params: [args.params![0]] }).catch(() => {}), ms);
+    throw error();
+  };
 const taken = (code: number) => () =>
   new RpcRequestError({
     body: {},
@@ -313,6 +317,25 @@ test('a pending payment that its payer asks for again is finished', async () => 
   await until(
     async () => (await rows("select id from payment_outgoing where state NOT IN ('sent', 'waived')")).length === 0,
   );
+});
+
+test('a deposit and a top-up that another node of the host has sent, and no block has yet, are waited for', async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/m', price: '0.05', mode: 'metered' }] });
+  const { chain, rpcUrl } = mppOf(network);
+  const reached = { rpcUrl, chainId: chain.id, wallets: network.wallets } as LocalNetworkFile;
+  const payer = new ChannelPayer(reached, 5, `${rig.url}/m`, fetch);
+  node = slowNode(
+    () => new RpcRequestError({ body: {}, url: '', error: { code: -32000, message: 'already known' } }),
+    500,
+    'eth_sendRawTransaction',
+  );
+  const show = async (headers: Record<string, string>) => (await fetch(`${rig!.url}/m`, { headers })).status;
+  expect(await show(await payer.open())).toBe(200);
+  expect(await show(await payer.topUp(200_000))).toBe(204);
+  expect(await rows('select state, deposit from payment_channels')).toEqual([{ state: 'open', deposit: 1_200_000 }]);
+  node = undefined;
+  expect(await show(await payer.close(50_000))).toBe(204);
 });
 
 test.each(['open', 'closing'])(

@@ -8,6 +8,7 @@ import type { Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { PATH_USD_ADDRESS } from '../../../host/local-network/contracts/index.ts';
 import { type PostgresOptions, PostgresServer } from '../../registry/support/postgres-server.ts';
 import { Door } from '../../s3/door.ts';
 import { postgresPrograms } from './databases.ts';
@@ -214,6 +215,19 @@ export class Cluster {
       'payments-x402-rpc-url': this.chain.x402.rpcUrl,
       'payments-x402-recipient': RECIPIENT,
     };
+  }
+
+  /** Flags of nodes that take MPP, too, on the same chain. */
+  get mpp(): Record<string, string> {
+    const { rpcUrl } = this.chain.x402;
+    const tempo = {
+      network: `tempo:${CHAIN_ID}`,
+      rpcUrl,
+      token: PATH_USD_ADDRESS,
+      recipient: RECIPIENT,
+      testMoney: true,
+    };
+    return { 'payments-also': JSON.stringify([tempo]) };
   }
 
   readonly key = 'a key of thirty-two characters, or more';

@@ -5,7 +5,7 @@
 import type { Credential } from 'mppx';
 import { Session } from 'mppx/tempo';
 import { type Hex, keccak256, zeroAddress } from 'viem';
-import { getTransactionReceipt } from 'viem/actions';
+import { getTransactionReceipt, waitForTransactionReceipt } from 'viem/actions';
 import { atomic, type SignedAmount } from '../../../../registry/payments/channels.ts';
 import type { ChannelRow } from '../../../../registry/payments/schema.ts';
 import type { Money } from '../../../../shared/money.ts';
@@ -13,6 +13,7 @@ import { KeyedLock } from '../../../../shared/mutex.ts';
 import { Problem } from '../../../../shared/problem.ts';
 import { assetId, lower, payerDid, type Verified } from '../../../terms.ts';
 import type { Address } from '../../../types.ts';
+import { isKnown } from '../../chain/node-errors.ts';
 import type { ChannelCalls } from '../../channels/calls.ts';
 import { CheckedChannels } from '../../channels/checked.ts';
 import { type ChannelKeeper, closeChannel } from '../../channels/keeper.ts';
@@ -35,6 +36,8 @@ const { Chain, Protocol } = Session.Precompile;
 
 /** How long the chain's word on a channel (is it being closed by its payer?) is believed, ms. */
 const CHAIN_STATE_MS = 15_000;
+/** How long a deposit that somebody else has sent is waited for, ms. */
+const CONFIRM_MS = 10_000;
 
 export interface SessionVerifierOptions extends SessionChainOptions {
   /** Of all networks. */
@@ -190,6 +193,7 @@ export class SessionVerifier implements ChannelKeeper {
       this.#checked.note(payload.channelId);
       return channels.byId(payload.channelId);
     } catch (error) {
+      if (isKnown(error)) await this.#succeeded(keccak256(payload.transaction), error);
       const noted = await channels.byId(payload.channelId);
       if (noted && (await this.confirmOpening(noted))) return channels.byId(payload.channelId);
       if (error instanceof Problem) throw error;
@@ -312,7 +316,7 @@ export class SessionVerifier implements ChannelKeeper {
         await channels.deposited(channel.id, atomic(newDeposit));
       } catch (error) {
         // The same top-up again: the chain has it already, and its deposit says it all.
-        if (!(await this.#succeeded(hash))) throw failed(error);
+        if (!(await this.#succeeded(hash, error))) throw failed(error);
         await this.refresh(channel);
       }
     };
@@ -323,8 +327,13 @@ export class SessionVerifier implements ChannelKeeper {
     return sessionReceipt((await channels.byId(channel.id)) ?? channel, credential.challenge.id, hash);
   }
 
-  async #succeeded(hash: Hex): Promise<boolean> {
-    return getTransactionReceipt(this.#options.network.getClient(), { hash }).then(
+  /** @param error of sending it: where the node knows it from somebody else, maybe another of this host's, it is waited for */
+  async #succeeded(hash: Hex, error: unknown): Promise<boolean> {
+    const client = this.#options.network.getClient();
+    const receipt = isKnown(error)
+      ? waitForTransactionReceipt(client, { hash, timeout: CONFIRM_MS })
+      : getTransactionReceipt(client, { hash });
+    return receipt.then(
       ({ status }) => status === 'success',
       () => false,
     );
