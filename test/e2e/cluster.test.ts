@@ -122,24 +122,30 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     expect((await fetch(`${a.url}/first/`)).status).toBe(200);
   });
 
-  it('a credential that is shown to both at once is charged once', async () => {
+  it('a credential, or an Idempotency-Key, that is shown to both at once is charged once', async () => {
     const paidRoutes = [{ method: 'GET', path: '/paid', price: '0.01', description: 'one' }];
     await deploy(payAt(b), cluster.url, { slug: 'shop', code: HELLO('sold'), paidRoutes });
     const payer = account(cluster.network, 1).address;
     const before = await x402Balance(cluster.chain, payer);
     for (let at = 0; at < CREDENTIALS; at++) {
-      const headers = await paymentFor(
-        `${cluster.url}/shop/paid`,
-        (fetch) =>
-          x402Fetch(
-            cluster.network,
-            1,
-            cluster.via(() => (at % 2 ? a : b), fetch),
-          ) as typeof globalThis.fetch,
-      );
-      const answers = await Promise.all(
-        [a, b].map((host) => cluster.via(() => host)(`${cluster.url}/shop/paid`, { headers })),
-      );
+      const payment = (index: number) =>
+        paymentFor(
+          `${cluster.url}/shop/paid`,
+          (fetch) =>
+            x402Fetch(
+              cluster.network,
+              1,
+              cluster.via(() => (index % 2 ? a : b), fetch),
+            ) as typeof globalThis.fetch,
+        );
+      const credential = await payment(at);
+      // Every other time each has a payment of its own, under one Idempotency-Key.
+      const key = { 'idempotency-key': `both at once ${at}` };
+      const shown =
+        at % 2 ? [credential, await payment(at + 1)].map((one) => ({ ...one, ...key })) : [credential, credential];
+      const show = (host: TestHost, headers: Headers | undefined) =>
+        cluster.via(() => host)(`${cluster.url}/shop/paid`, { headers: headers ?? {} });
+      const answers = await Promise.all([show(a, shown[0]), show(b, shown[1])]);
       // Who is second waits, or hears that the other is at it.
       const codes = await Promise.all(
         answers.map(async (one) => {
@@ -148,11 +154,11 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
           return ['in_progress', 'payment_pending'].includes(code) ? 'at work' : `${code}: ${detail}`;
         }),
       );
-      expect(codes).toContain('sold');
+      expect(codes, codes.join()).toContain('sold');
       expect(['sold', 'at work']).toEqual(expect.arrayContaining(codes));
       // Whoever lost the answer gets it of either.
-      for (const host of [a, b]) {
-        const again = await cluster.via(() => host)(`${cluster.url}/shop/paid`, { headers });
+      for (const [index, host] of [b, a].entries()) {
+        const again = await show(host, shown[index]);
         expect([again.status, await again.text()]).toEqual([200, 'sold']);
         expect(again.headers.get('x-payment-replayed')).toBe('1');
       }
