@@ -11,6 +11,7 @@ export const {
   asc,
   desc,
   eq,
+  getTableColumns,
   gt,
   gte,
   inArray,

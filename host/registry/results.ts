@@ -22,27 +22,43 @@ export function driverValue(value: InValue | undefined): InValue {
   return value;
 }
 
+/** What a row holds, without a property that anybody would see. */
+class Values {
+  readonly #values: Value[];
+
+  constructor(values: Value[]) {
+    this.#values = values;
+  }
+
+  static of(row: Values): Value[] {
+    return row.#values;
+  }
+}
+
+/** In the order of the columns. @param row of a client of ours */
+export function valuesOf(row: Row): readonly Value[] {
+  return Values.of(row as unknown as Values);
+}
+
 /**
  * Rows by index and by name, of which only the names are enumerable, as the libSQL client has them. It defines each
  * property of each row, which takes longer than the query: ten times as long as this.
  */
 export function rowClass(names: string[]): Columns['RowOfThese'] {
   const firsts = [...new Set(names)].map((name) => [name, names.indexOf(name)] as const);
-  class RowOfThese {
-    readonly #values: Value[];
-
+  class RowOfThese extends Values {
     static {
       Object.defineProperty(RowOfThese.prototype, 'length', { value: names.length });
       for (const index of names.keys())
         Object.defineProperty(RowOfThese.prototype, index, {
           get(this: RowOfThese) {
-            return this.#values[index];
+            return Values.of(this)[index];
           },
         });
     }
 
     constructor(values: Value[]) {
-      this.#values = values;
+      super(values);
       const row = this as unknown as Record<string, Value | undefined>;
       for (const [name, index] of firsts) row[name] = values[index];
     }

@@ -6,8 +6,9 @@
 import type { InStatement, InValue } from '@libsql/client/sqlite3';
 import type { SQL } from 'drizzle-orm';
 import type { SQLiteColumn, SQLiteTable } from 'drizzle-orm/sqlite-core';
-import { eq, is, Param, Placeholder, sql } from './drizzle.ts';
-import type { Database } from './index.ts';
+import { eq, getTableColumns, is, Param, Placeholder, sql } from './drizzle.ts';
+import type { Database, Registry } from './index.ts';
+import { valuesOf } from './results.ts';
 
 /** A text and its values, as the database takes them. */
 export type BuiltStatement = Exclude<InStatement, string>;
@@ -32,20 +33,53 @@ type Values = Record<string, unknown>;
  * @returns the statement with its values; null is NULL, and the database's driver refuses undefined
  */
 export function compiled(builder: Builder): (values: Values) => BuiltStatement {
-  const { sql: text, params } = builder.toSQL();
-  const readers = params.map(readerOf);
-  return (values) => ({ sql: text, args: readers.map((read) => read(values) as InValue) });
+  return compiledFor(builder, (name) => (values: Values) => values[name]);
 }
 
-function readerOf(param: unknown): (values: Values) => unknown {
-  if (is(param, Placeholder)) return (values) => values[param.name];
-  if (!is(param, Param)) return () => param;
-  const { value: placeholder, encoder } = param;
-  if (!is(placeholder, Placeholder)) throw new Error('drizzle has encoded every other parameter by now');
-  const { name } = placeholder;
-  return (values) => {
-    const value = values[name];
-    return value === null || value === undefined ? value : encoder.mapToDriverValue(value);
+/** @param reader where the value of a placeholder is found in what is given */
+function compiledFor<Given>(
+  builder: Builder,
+  reader: (placeholder: string) => (given: Given) => unknown,
+): (given: Given) => BuiltStatement {
+  const { sql: text, params } = builder.toSQL();
+  const readers = params.map((param): ((given: Given) => unknown) => {
+    if (is(param, Placeholder)) return reader(param.name);
+    if (!is(param, Param)) return () => param;
+    const { value: placeholder, encoder } = param;
+    if (!is(placeholder, Placeholder)) throw new Error('drizzle has encoded every other parameter by now');
+    const read = reader(placeholder.name);
+    return (given) => {
+      const value = read(given);
+      return value === null || value === undefined ? value : encoder.mapToDriverValue(value);
+    };
+  });
+  return (given) => ({ sql: text, args: readers.map((read) => read(given) as InValue) });
+}
+
+/**
+ * The first row of a table that a condition is true of. Drizzle's own prepared statement asks each column of each row what
+ * it is, and copies the row twice.
+ * @param where with `sql.placeholder(name)`
+ */
+export function finds<T extends SQLiteTable>(
+  { db, client }: Pick<Registry, 'db' | 'client'>,
+  table: T,
+  where: SQL,
+): (values: Values) => Promise<T['$inferSelect'] | undefined> {
+  const statement = compiled(db.select().from(table).where(where));
+  const columns = Object.entries(getTableColumns(table)).map(([name, column]) => ({ name, column }));
+  return async (values) => {
+    const [found] = (await client.execute(statement(values))).rows;
+    if (found === undefined) return undefined;
+    const given = valuesOf(found);
+    const row: Values = {};
+    let index = 0;
+    for (const { name, column } of columns) {
+      const value = given[index++] ?? null;
+      row[name] =
+        value === null ? null : column.mapFromDriverValue(value instanceof ArrayBuffer ? Buffer.from(value) : value);
+    }
+    return row as T['$inferSelect'];
   };
 }
 
@@ -54,18 +88,19 @@ export function inserts<T extends SQLiteTable>(
   db: Database,
   table: T,
 ): (rows: readonly T['$inferInsert'][]) => BuiltStatement {
-  const texts = new Map<string, (values: Values) => BuiltStatement>();
+  const texts = new Map<string, (rows: readonly Values[]) => BuiltStatement>();
   return (rows) => {
     const names = Object.keys(rows[0] ?? {});
-    const placeholders = () =>
-      rows.map((_, at) => Object.fromEntries(names.map((name) => [name, sql.placeholder(`${name} ${at}`)])));
-    const statement = remembered(texts, `${rows.length} ${names}`, () =>
-      compiled(db.insert(table).values(placeholders() as T['$inferInsert'][])),
-    );
-    const values: Values = {};
-    for (const [at, row] of rows.entries())
-      for (const name of names) values[`${name} ${at}`] = row[name as keyof typeof row];
-    return statement(values);
+    const statement = remembered(texts, `${rows.length} ${names}`, () => {
+      const placeholders = rows.map((_, at) =>
+        Object.fromEntries(names.map((name) => [name, sql.placeholder(`${at} ${name}`)])),
+      );
+      return compiledFor(db.insert(table).values(placeholders as T['$inferInsert'][]), (placeholder) => {
+        const [at = '', name = ''] = placeholder.split(' ');
+        return (given: readonly Values[]) => given[Number(at)]?.[name];
+      });
+    });
+    return statement(rows);
   };
 }
 

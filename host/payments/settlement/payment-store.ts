@@ -77,7 +77,7 @@ export class PaymentStore {
     this.books = new Books(registry, clock);
     this.meters = new Meters(this.books);
     this.queries = paymentQueries(this.books);
-    this.#statements = paidCallStatements(registry.db);
+    this.#statements = paidCallStatements(registry);
   }
 
   now(): number {
@@ -85,11 +85,11 @@ export class PaymentStore {
   }
 
   async byCredential(credentialId: string): Promise<PaymentRow | undefined> {
-    return this.#statements.byCredential.get({ credentialId });
+    return this.#statements.byCredential({ credentialId });
   }
 
   async byId(id: string): Promise<PaymentRow | undefined> {
-    return this.#statements.byId.get({ id });
+    return this.#statements.byId({ id });
   }
 
   /** There may be other nodes. */
@@ -261,7 +261,7 @@ export class PaymentStore {
 
   /** A change that depends on what a payment's channel is: made again where that has changed since it was read. */
   async #asRead(row: PaymentRow, change: (channel: ChannelRow) => Promise<PaymentRow>): Promise<PaymentRow> {
-    const read = () => this.#statements.channelById.get({ channel: row.channel });
+    const read = () => this.#statements.channelById({ channel: row.channel });
     return this.#channelTurns.run(row.channel ?? '', async () => {
       for (let channel = await read(); ; ) {
         if (!channel) throw new Error(`payment ${row.id} has no channel`);

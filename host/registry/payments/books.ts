@@ -26,15 +26,15 @@ export type Statement = Builder | BuiltStatement;
 /** What everything that writes payments shares: the database, the time, and the statements that go with a step. */
 export class Books {
   readonly db: Database;
+  readonly client: Registry['client'];
   /** Business time, ms. */
   readonly now: () => number;
-  readonly #client: Registry['client'];
   readonly #insertLines: (rows: (typeof ledger.$inferInsert)[]) => Statement;
   readonly #insertOutgoing: (rows: (typeof paymentOutgoing.$inferInsert)[]) => Statement;
 
   constructor({ db, client }: Pick<Registry, 'db' | 'client'>, clock: Pick<Clock, 'now'>) {
     this.db = db;
-    this.#client = client;
+    this.client = client;
     this.now = () => clock.now();
     this.#insertLines = inserts(db, ledger);
     this.#insertOutgoing = inserts(db, paymentOutgoing);
@@ -42,7 +42,7 @@ export class Books {
 
   /** All or nothing. */
   async write(statements: Statement[]): Promise<void> {
-    if (statements.length > 0) await this.#client.batch(statements.map(built));
+    if (statements.length > 0) await this.client.batch(statements.map(built));
   }
 
   lines(entries: book.Entry[]): Statement[] {

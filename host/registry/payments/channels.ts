@@ -2,6 +2,7 @@
 
 import { type Money, micro, subtract, ZERO } from '../../shared/money.ts';
 import { and, eq, inArray, lte, sql } from '../drizzle.ts';
+import { finds } from '../statements.ts';
 import * as book from './book.ts';
 import type { Books, Statement } from './books.ts';
 import {
@@ -21,15 +22,15 @@ export interface SignedAmount {
 
 export class ChannelStore {
   readonly #books: Books;
-  readonly #byId: ReturnType<typeof preparedById>;
+  readonly #byId: (values: { id: string }) => Promise<ChannelRow | undefined>;
 
   constructor(books: Books) {
     this.#books = books;
-    this.#byId = preparedById(books.db);
+    this.#byId = finds(books, paymentChannels, eq(paymentChannels.id, sql.placeholder('id')));
   }
 
   async byId(id: string): Promise<ChannelRow | undefined> {
-    return this.#byId.get({ id });
+    return this.#byId({ id });
   }
 
   async inState(...states: ChannelRow['state'][]): Promise<ChannelRow[]> {
@@ -231,14 +232,6 @@ export class ChannelStore {
         .where(and(eq(paymentChannels.id, id), isAsRead)),
     ]);
   }
-}
-
-function preparedById(db: Books['db']) {
-  return db
-    .select()
-    .from(paymentChannels)
-    .where(eq(paymentChannels.id, sql.placeholder('id')))
-    .prepare();
 }
 
 export const atomic = (value: bigint): Money => micro(value);

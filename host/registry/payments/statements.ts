@@ -2,7 +2,7 @@
 import { and, eq, inArray, isNotNull, lt, sql } from '../drizzle.ts';
 import type { Registry } from '../index.ts';
 import { NOW } from '../leases.ts';
-import { compiled, inserts, updates } from '../statements.ts';
+import { compiled, finds, inserts, updates } from '../statements.ts';
 import type { Books } from './books.ts';
 import {
   type ChannelRow,
@@ -14,7 +14,8 @@ import {
   paymentVouchers,
 } from './schema.ts';
 
-export function paidCallStatements(db: Registry['db']) {
+export function paidCallStatements(registry: Pick<Registry, 'db' | 'client'>) {
+  const { db } = registry;
   const { placeholder } = sql;
   const { id, reserved, captured, units, state, voucher, voucherSignature } = paymentChannels;
   const ofChannel = eq(id, placeholder('channel'));
@@ -45,17 +46,9 @@ export function paidCallStatements(db: Registry['db']) {
   });
   const giveBack = { reserved: sql`${reserved} - ${placeholder('authorized')}` };
   return {
-    byCredential: db
-      .select()
-      .from(payments)
-      .where(eq(payments.credentialId, placeholder('credentialId')))
-      .prepare(),
-    byId: db
-      .select()
-      .from(payments)
-      .where(eq(payments.id, placeholder('id')))
-      .prepare(),
-    channelById: db.select().from(paymentChannels).where(ofChannel).prepare(),
+    byCredential: finds(registry, payments, eq(payments.credentialId, placeholder('credentialId'))),
+    byId: finds(registry, payments, eq(payments.id, placeholder('id'))),
+    channelById: finds(registry, paymentChannels, ofChannel),
     insert: inserts(db, payments),
     /** @param was as it was read. `change.attempts`, where it is given, is one more: it begins again */
     update: (was: Pick<PaymentRow, 'id' | 'attempts' | 'state' | 'node'>, change: Partial<PaymentRow>) =>

@@ -3,7 +3,7 @@
  * PAID_CALLS takes more of them than the bench has time for.
  */
 import { randomBytes } from 'node:crypto';
-import { type Fetch, mppFetch, mppSessionFetch, paymentFor } from '../../e2e/support/callers.ts';
+import { type Fetch, mppFetch, paymentFor } from '../../e2e/support/callers.ts';
 import { grant, register } from '../../e2e/support/deals-host.ts';
 import type { TestHost } from '../../e2e/support/host.ts';
 import { payFromCredit } from '../../e2e/support/pay-callers.ts';
@@ -11,12 +11,15 @@ import { until } from '../../e2e/support/until.ts';
 import { growth, sample } from '../part-memory.ts';
 import { startPaymentChain } from '../peers/payment-chain.ts';
 import { startTurnpike } from '../peers/turnpike.ts';
+import { sessionPayer } from '../session-payer.ts';
 import type { Figure, RowResult } from '../table.ts';
 
 const CALLS = Number(process.env.PAID_CALLS ?? 2_000);
 const REFUSED = CALLS / 10;
 const SAMPLES = 10;
 const LANES = [0, 1, 2, 3];
+/** Of a lane for all its vouchers, USD: 200,000 of them. */
+const DEPOSIT = '20';
 
 /** Answers paid calls, and tells the pay platform what one costs. */
 const SHOP = `export default { fetch(request) {
@@ -40,7 +43,7 @@ export async function paymentMemory(): Promise<RowResult> {
 }
 
 async function measured(host: TestHost, metered: string): Promise<RowResult> {
-  const vouchers = await Promise.all(LANES.map((lane) => mppSessionFetch(host.network, lane, told)));
+  const vouchers = await Promise.all(LANES.map((lane) => sessionPayer(host.network, lane, metered, DEPOSIT, told)));
   const prepaid = await prepaidLanes(host);
   const paid = [
     ...vouchers.map((pay) => () => pay(metered)),
