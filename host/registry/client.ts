@@ -143,9 +143,10 @@ class RegistryClient implements Client {
   /**
    * Runs tasks in one transaction, so that they share one sync of the disk. One that fails undoes nothing but itself, and
    * none is answered before all are on the disk.
+   * @param apart each can be undone by itself, which takes two statements more: only where one of them failed
    * @returns false where that could not be: nothing of it was done
    */
-  #together(group: Task[]): boolean {
+  #together(group: Task[], apart = false): boolean {
     const connection = this.#connection;
     try {
       connection.begin('write');
@@ -158,26 +159,33 @@ class RegistryClient implements Client {
       return true;
     }
     try {
-      const answers = connection.committed(() =>
-        group.map(({ body, resolve, reject }) => {
-          connection.run({ sql: 'SAVEPOINT task' });
-          try {
-            const result = body(connection);
-            connection.run({ sql: 'RELEASE task' });
-            return () => resolve(result);
-          } catch (error) {
-            // Fails where the whole transaction is gone, as on a full disk.
-            connection.run({ sql: 'ROLLBACK TO task' });
-            connection.run({ sql: 'RELEASE task' });
-            return () => reject(error);
-          }
-        }),
-      );
+      const answers = connection.committed(() => group.map((task) => (apart ? undoable : done)(task, connection)));
       for (const answer of answers) answer();
       return true;
     } catch {
-      return false;
+      return !apart && this.#together(group, true);
     }
+  }
+}
+
+/** @returns answers it; called when it is on the disk */
+function done({ body, resolve }: Task, connection: Connection): () => void {
+  const result = body(connection);
+  return () => resolve(result);
+}
+
+/** As `done`, for one that may fail. */
+function undoable(task: Task, connection: Connection): () => void {
+  connection.run({ sql: 'SAVEPOINT task' });
+  try {
+    const answer = done(task, connection);
+    connection.run({ sql: 'RELEASE task' });
+    return answer;
+  } catch (error) {
+    // Fails where the whole transaction is gone, as on a full disk.
+    connection.run({ sql: 'ROLLBACK TO task' });
+    connection.run({ sql: 'RELEASE task' });
+    return () => task.reject(error);
   }
 }
 
