@@ -2,6 +2,7 @@
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import type { Payments } from '../payments/types.ts';
+import type { EdgeContext } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { refuseKeys } from './deploy-keys.ts';
 import { readContext } from './edge-context.ts';
@@ -11,7 +12,11 @@ import { forCaller, type ProblemPages, urlOf } from './pages/problem.ts';
 import { paidByCookie } from './payment-cookie.ts';
 
 /** Answers messages of MCP. */
-type Mcp = (request: Request, context: ReturnType<typeof readContext>) => Promise<Response>;
+type Mcp = (request: Request, context: EdgeContext) => Promise<Response>;
+
+export interface App {
+  fetch(request: Request): Promise<Response>;
+}
 
 export interface AppDeps {
   endpoints: Endpoint[];
@@ -22,7 +27,7 @@ export interface AppDeps {
   health(): { ready: boolean; body: unknown };
   payments: Pick<Payments, 'headers'>;
   /** Requests that belong to a tenant (paid, expired, decommissioned). */
-  tenant(request: Request, context: ReturnType<typeof readContext>, slug: string): Promise<Response>;
+  tenant(request: Request, context: EdgeContext, slug: string): Promise<Response>;
   /** The answer to an ACME HTTP-01 challenge that is on show now. */
   challenge(token: string): string | undefined;
   problemPages: ProblemPages;
@@ -52,17 +57,10 @@ function corsHeaders({ headers }: Pick<Payments, 'headers'>): Record<string, str
   };
 }
 
-export function createApp(deps: AppDeps): Hono {
+export function createApp(deps: AppDeps): App {
   const { endpoints, mcp, pages, payments, problemPages, tenant, challenge, health, observe, log } = deps;
   const app = new Hono();
   const cors = corsHeaders(payments);
-
-  app.use(async function handOver(c, next) {
-    const context = readContext(c.req.raw);
-    if (context.slug === undefined) return next();
-    const request = paidByCookie(c.req.raw, urlOf(context, c.req.url), payments.headers.credentials);
-    return await forCaller(problemPages, c.req.raw, context, await tenant(request, context, context.slug));
-  });
 
   // RFC 8555, 8.3: on every host name that a certificate is asked for.
   app.get('/.well-known/acme-challenge/:token', (c) => {
@@ -126,15 +124,35 @@ export function createApp(deps: AppDeps): Hono {
     throw new Problem('not_found', `This host has nothing at ${pathname}. See /llms.txt for what this host offers.`);
   });
 
-  app.onError((error, c) => {
-    const context = readContext(c.req.raw);
+  const failed = (error: unknown, request: Request, context: EdgeContext) => {
     const { requestId } = context;
     const problem = asProblem(error);
     if (problem.code === 'internal') log.error({ err: error, requestId }, 'unexpected error');
-    return forCaller(problemPages, c.req.raw, context, problem.toResponse(requestId));
-  });
+    return forCaller(problemPages, request, context, problem.toResponse(requestId));
+  };
+  app.onError((error, c) => failed(error, c.req.raw, readContext(c.req.raw)));
 
-  return withCommonHeaders(app, cors, observe);
+  /** A request that belongs to a tenant. */
+  async function handOver(asked: Request, context: EdgeContext, slug: string): Promise<Response> {
+    try {
+      const request = paidByCookie(asked, urlOf(context, asked.url), payments.headers.credentials);
+      return await forCaller(problemPages, asked, context, await tenant(request, context, slug));
+    } catch (error) {
+      return await failed(error, asked, context);
+    }
+  }
+
+  return {
+    async fetch(request) {
+      const context = readContext(request);
+      const { slug } = context;
+      const from = performance.now();
+      const response = await (slug === undefined ? app.fetch(request) : handOver(request, context, slug));
+      observe({ kind: kindOf(slug, request), status: response.status, seconds: (performance.now() - from) / 1000 });
+      // A tenant's own answer is passed on as it is; everything else is ours.
+      return slug === undefined ? withCommonHeaders(response, cors, context.requestId) : response;
+    },
+  };
 }
 
 /** Of `pageRoutes` alone: nobody gets to see it. */
@@ -155,31 +173,19 @@ function pageRoutes(pages: readonly Page[]): PageRoutes {
   return (request) => (hosts.get(readContext(request).host.toLowerCase()) ?? rest).fetch(request);
 }
 
-/** Hono runs middleware in the order of registration; this wraps the whole application, errors included. */
-function withCommonHeaders(inner: Hono, cors: Record<string, string>, observe: AppDeps['observe']): Hono {
-  const outer = new Hono();
-  outer.all('*', async (c) => {
-    const context = readContext(c.req.raw);
-    const from = performance.now();
-    const response = await inner.fetch(c.req.raw);
-    const seconds = (performance.now() - from) / 1000;
-    observe({ kind: kindOf(context.slug, c.req.path), status: response.status, seconds });
-    // A tenant's own answer is passed on as it is; everything else is ours.
-    if (context.slug !== undefined) return response;
-    const headers = new Headers(response.headers);
-    for (const [name, value] of Object.entries(cors)) if (!headers.has(name)) headers.set(name, value);
-    headers.set('x-request-id', context.requestId);
-    headers.set('x-content-type-options', 'nosniff');
-    if (!headers.has('referrer-policy')) headers.set('referrer-policy', 'no-referrer');
-    return new Response(response.body, { status: response.status, headers });
-  });
-  return outer;
+function withCommonHeaders(response: Response, cors: Record<string, string>, requestId: string): Response {
+  const headers = new Headers(response.headers);
+  for (const [name, value] of Object.entries(cors)) if (!headers.has(name)) headers.set(name, value);
+  headers.set('x-request-id', requestId);
+  headers.set('x-content-type-options', 'nosniff');
+  if (!headers.has('referrer-policy')) headers.set('referrer-policy', 'no-referrer');
+  return new Response(response.body, { status: response.status, headers });
 }
 
 /** Few, so that metrics stay bounded. */
-function kindOf(slug: string | undefined, path: string): string {
+function kindOf(slug: string | undefined, request: Request): string {
   if (slug !== undefined) return 'tenant';
-  return path.startsWith('/_admin/') ? 'admin' : 'page';
+  return new URL(request.url).pathname.startsWith('/_admin/') ? 'admin' : 'page';
 }
 
 function matches(pattern: string, path: string): boolean {

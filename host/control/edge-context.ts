@@ -17,7 +17,7 @@ export function ownContext(publicUrl: string, slug: string, tenantPath: string):
   return { requestId: randomUUID(), clientIp: '127.0.0.1', proto: 'http', host, slug, prefix: `/${slug}`, tenantPath };
 }
 
-export function readContext(request: Request): EdgeContext {
+export function readContext(request: Pick<Request, 'headers' | 'url'>): EdgeContext {
   const header = request.headers.get(CONTEXT_HEADER);
   if (header) return parseContext(header);
   const url = new URL(request.url);

@@ -5,7 +5,13 @@
 
 import path from 'node:path';
 import type { UpstreamPool } from '../http/client/pool.ts';
-import { fetchInstance, type InstanceCall, instancePool, openInstanceSocket } from '../http/instance/fetch.ts';
+import {
+  type AnswerWatch,
+  fetchInstance,
+  type InstanceCall,
+  instancePool,
+  openInstanceSocket,
+} from '../http/instance/fetch.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import type { EdgeContext, EdgeTraffic } from '../shared/contracts.ts';
 import { instanceKey } from '../shared/previews.ts';
@@ -62,9 +68,10 @@ export function createInstanceClient(runtime: Pick<Runtime, 'acquire'>, idleTime
       const instance = await runtime.acquire(slug);
       const socket = other === undefined ? instance.socket : path.join(path.dirname(instance.socket), other);
       const pool = poolFor(other === undefined ? slug : `${slug} ${other}`, { ...instance, socket });
-      const answer = await fetchInstance(pool, { ...asked, idleTimeoutMs }, context);
+      const watch = watchOf(count, instance.generation);
+      const answer = await fetchInstance(pool, { ...asked, idleTimeoutMs, watch }, context);
       if (answer.status >= 500) count.errors += 1;
-      return counted(answer, count, instance.generation);
+      return answer;
     } catch (error) {
       count.errors += 1;
       count.inFlight -= 1;
@@ -90,9 +97,10 @@ export function createInstanceClient(runtime: Pick<Runtime, 'acquire'>, idleTime
       try {
         const instance = await runtime.acquire(slug);
         const pool = poolFor(slug, instance);
-        const call = { path: context.tenantPath ?? '/', headers, signal, idleTimeoutMs, extra };
+        const watch = watchOf(count, instance.generation);
+        const call = { path: context.tenantPath ?? '/', headers, signal, idleTimeoutMs, extra, watch };
         const opened = await openInstanceSocket(pool, call, context);
-        if (opened instanceof Response) return counted(opened, count, instance.generation);
+        if (opened instanceof Response) return opened;
         return {
           headers: opened.headers,
           join: (caller, received, fields) => opened.join(caller, received, fields).finally(done),
@@ -121,40 +129,16 @@ export function createInstanceClient(runtime: Pick<Runtime, 'acquire'>, idleTime
   };
 }
 
-/** The same answer; the request counts as in flight until its body has ended, failed or been given up. */
-function counted(answer: Response, count: EdgeTraffic, generation: number): Response {
-  if (!answer.body) {
-    count.inFlight -= 1;
-    return answer;
-  }
-  const reader = answer.body.getReader();
-  let open = true;
-  const done = () => {
-    if (open) count.inFlight -= 1;
-    open = false;
+/** The request counts as in flight until its answer has ended, failed or been given up. */
+function watchOf(count: EdgeTraffic, generation: number): AnswerWatch {
+  return {
+    bytes(more) {
+      count.bytesOut += more;
+      count.instanceBytesOut ??= {};
+      count.instanceBytesOut[generation] = (count.instanceBytesOut[generation] ?? 0) + more;
+    },
+    end() {
+      count.inFlight -= 1;
+    },
   };
-  const body = new ReadableStream<Uint8Array>({
-    async pull(controller) {
-      try {
-        const { done: ended, value } = await reader.read();
-        if (ended) {
-          done();
-          controller.close();
-          return;
-        }
-        count.bytesOut += value.byteLength;
-        count.instanceBytesOut ??= {};
-        count.instanceBytesOut[generation] = (count.instanceBytesOut[generation] ?? 0) + value.byteLength;
-        controller.enqueue(value);
-      } catch (error) {
-        done();
-        controller.error(error);
-      }
-    },
-    async cancel(reason) {
-      done();
-      await reader.cancel(reason);
-    },
-  });
-  return new Response(body, { status: answer.status, statusText: answer.statusText, headers: answer.headers });
 }

@@ -4,7 +4,7 @@
  */
 import type { InstanceSocket } from '../http/instance/fetch.ts';
 import { findPaidRoute } from '../payments/paid-routes.ts';
-import type { SocketCaller } from '../payments/types.ts';
+import type { ForwardedRequest, SocketCaller } from '../payments/types.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
@@ -19,7 +19,7 @@ import { tollView } from './toll-view.ts';
 /** Sends a request to the tenant's instance, streaming both ways. */
 export type ForwardToTenant = (
   slug: string,
-  request: Request,
+  request: ForwardedRequest & { signal?: AbortSignal },
   context: EdgeContext,
   headers: Record<string, string>,
   /** Gives the handler up; default: the request's own. */
@@ -29,7 +29,7 @@ export type ForwardToTenant = (
 /** As `ForwardToTenant`, for a WebSocket handshake. */
 export type OpenTenantSocket = (
   slug: string,
-  request: Request,
+  request: ForwardedRequest,
   context: EdgeContext,
   headers: Record<string, string>,
   signal: AbortSignal,

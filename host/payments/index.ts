@@ -57,7 +57,7 @@ import { continueSettled, recoverAll } from './settlement/recovery.ts';
 import { createSignIns } from './sign-in.ts';
 import { SignInWithX } from './sign-in-with-x.ts';
 import { lower } from './terms.ts';
-import { forwarded } from './toll/messages.ts';
+import { withoutCredentials } from './toll/messages.ts';
 import { Toll } from './toll/toll.ts';
 import type { Forward, OpenSocket, PaymentEnd, Payments } from './types.ts';
 
@@ -372,7 +372,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     offers: (amount, about) => offers.describe(amount, about),
     headers: { credentials: CREDENTIAL_HEADERS, exposed: EXPOSED_HEADERS },
     tools: { credentialsOf, toolAnswer },
-    withoutCredentials: (request) => forwarded(request, undefined),
+    withoutCredentials,
     hostWallets: [hostAccounts.settler, hostAccounts.facilitator, hostAccounts.feePayer].map(({ address }) =>
       lower(address),
     ),

@@ -36,6 +36,14 @@ export function queryDigest(search: string): string {
   return search === '' ? '' : `?${createHash('sha256').update(search).digest('base64url')}`;
 }
 
+/**
+ * The body, where there may be one: a request of the server makes another, whole one of itself when it is asked for its
+ * body, which takes as long as to read the credential.
+ */
+export function bodyOf(request: Request): Request['body'] {
+  return request.method === 'GET' || request.method === 'HEAD' ? null : request.body;
+}
+
 /** The body's declared length; undefined when it is not declared. */
 export function declaredLength(headers: Headers): number | undefined {
   const text = headers.get('content-length');

@@ -159,6 +159,14 @@ export interface OfferInfo {
   description?: string;
 }
 
+/** A request as a handler gets it. A `Request` is one, too; to make one takes longer than to send it. */
+export interface ForwardedRequest {
+  method: string;
+  url: string;
+  headers: Headers;
+  body: ReadableStream<Uint8Array<ArrayBuffer>> | Uint8Array<ArrayBuffer> | null;
+}
+
 /**
  * Sends a request to a tenant's handler and answers its response as it streams. The request carries the edge's context
  * as it came; `headers` are set over its own. An abort of `signal` gives the handler up: it is not the request's own,
@@ -166,7 +174,7 @@ export interface OfferInfo {
  */
 export type Forward = (
   slug: string,
-  request: Request,
+  request: ForwardedRequest,
   headers: Record<string, string>,
   signal: AbortSignal,
 ) => Promise<Response>;
@@ -174,7 +182,7 @@ export type Forward = (
 /** As `Forward`, for a WebSocket handshake: the handler's socket, or its answer where it opens none. */
 export type OpenSocket = (
   slug: string,
-  request: Request,
+  request: ForwardedRequest,
   headers: Record<string, string>,
   signal: AbortSignal,
 ) => Promise<InstanceSocket | Response>;

@@ -4,11 +4,13 @@ import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { getRequestListener } from '@hono/node-server';
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { AnswerEarly } from '../control/bare-answers.ts';
 import type { Handshakes } from '../control/handshakes.ts';
 import { BACKLOG } from '../shared/backlog.ts';
 import { Problem } from '../shared/problem.ts';
 import { releasingBodies } from '../shared/request-body.ts';
+import { wholeBody } from '../shared/whole-answer.ts';
 
 export type Fetch = (request: Request) => Response | Promise<Response>;
 
@@ -38,7 +40,15 @@ export async function serve(
 ): Promise<RunningServer> {
   const answer = releasingBodies(fetch);
   const usual = getRequestListener(
-    async (request, { outgoing }) => cutOffWhenBroken(await answer(request), () => outgoing.destroy()),
+    async (request, { outgoing: out }) => {
+      const outgoing = out as http.ServerResponse;
+      const response = await answer(request);
+      const body = wholeBody(response);
+      if (body === undefined) return cutOffWhenBroken(response, () => outgoing.destroy());
+      outgoing.writeHead(response.status, [...response.headers].flat());
+      outgoing.end(body);
+      return RESPONSE_ALREADY_SENT;
+    },
     { overrideGlobalObjects: false },
   );
   const server = http.createServer(

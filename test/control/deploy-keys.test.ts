@@ -68,7 +68,7 @@ describe('the endpoint table', () => {
       } as never);
       const url = `http://h${of.replace(/:\w+/g, 'abc')}`;
       const headers = { authorization: `bearer tpk_0123456789ab_${'x'.repeat(43)}` };
-      const answer = await app.request(url, { method, headers });
+      const answer = await app.fetch(new Request(url, { method, headers }));
       expect(touched).toEqual([]);
       expect(answer.status).toBe(403);
       expect(await answer.json()).toMatchObject({ code: 'forbidden' });

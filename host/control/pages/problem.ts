@@ -61,8 +61,9 @@ export async function forCaller(pages: ProblemPages, request: Request, context: 
 
 /** As the caller sees it; payments are bound to it. @param asked URL of the request; its path is the host's own */
 export function urlOf({ proto, host, slug, prefix = '', tenantPath = '/' }: EdgeContext, asked: string): string {
+  if (slug !== undefined) return `${proto}://${host}${prefix}${tenantPath}`;
   const { pathname, search } = new URL(asked);
-  return `${proto}://${host}${slug === undefined ? `${pathname}${search}` : `${prefix}${tenantPath}`}`;
+  return `${proto}://${host}${pathname}${search}`;
 }
 
 function chainOf({ x402 }: ClientNetwork): WalletChain | undefined {

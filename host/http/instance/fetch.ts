@@ -28,11 +28,19 @@ export interface InstanceCall {
   /** The caller's headers as control got them; those that only the host may set are left out here. */
   headers: Iterable<[string, string]>;
   body?: ReadableStream<Uint8Array> | Uint8Array | null;
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
   /** Longest wait for a byte of the answer, ms; time in which nobody reads the body does not count. */
   idleTimeoutMs?: number;
   /** Headers of control's own, such as `x-payer`. */
   extra?: Record<string, string>;
+  /** Told of the answer, once its head is there. */
+  watch?: AnswerWatch;
+}
+
+export interface AnswerWatch {
+  bytes(count: number): void;
+  /** It has ended, failed or been given up. */
+  end(): void;
 }
 
 const IDLE_TIMEOUT_MS = 300_000;
@@ -210,6 +218,7 @@ class FetchHandler implements UpstreamHandler {
   data(chunk: Buffer): void {
     this.#idle.refresh();
     if (!this.#body) return;
+    this.#request.watch?.bytes(chunk.length);
     this.#body.enqueue(new Uint8Array(chunk));
     if ((this.#body.desiredSize ?? 0) > 0) return;
     this.#held = true;
@@ -302,6 +311,7 @@ class FetchHandler implements UpstreamHandler {
   }
 
   #leave(): void {
+    if (this.#answered && !this.#over) this.#request.watch?.end();
     this.#over = true;
     this.#call = undefined;
     this.#drained?.();

@@ -2,6 +2,7 @@
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { formatUsd, ZERO } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
+import { wholeAnswer } from '../../shared/whole-answer.ts';
 import type { Again } from './again.ts';
 import type { PaymentStore } from './payment-store.ts';
 import { receiptHeaders } from './receipts.ts';
@@ -19,8 +20,8 @@ export async function replay(
   if (answer) {
     const headers = headersOf(new Headers(answer.headers), row);
     headers.set('x-payment-replayed', '1');
-    const empty = answer.status === 204 || answer.status === 304 || answer.body.length === 0;
-    return new Response(empty ? null : new Uint8Array(answer.body), { status: answer.status, headers });
+    const empty = answer.status === 204 || answer.status === 304;
+    return wholeAnswer(new Uint8Array(empty ? [] : answer.body), { status: answer.status, headers });
   }
   return new Problem(
     'conflict',

@@ -3,7 +3,9 @@ import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
 import { formatUsd } from '../../shared/money.ts';
 import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, removeCredentials } from '../methods/index.ts';
+import { bodyOf } from '../request.ts';
 import { receiptHeaders } from '../settlement/receipts.ts';
+import type { ForwardedRequest } from '../types.ts';
 import { answerHeaders } from './answer.ts';
 import type { Visit } from './visit.ts';
 
@@ -14,18 +16,18 @@ const OURS = ['x-payer', 'x-payment-id', 'x-payment-attempt', 'x-payment-check',
  * The request as the handler may see it: without what only the toll may say.
  * @param paid credentials that the toll takes are no business of the handler; others may be for its env.PAYMENTS
  */
-export function forwarded(request: Request, body: Uint8Array | undefined, paid = true): Request {
+export function forwarded(request: Request, body: Uint8Array | undefined, paid = true): ForwardedRequest {
   const headers = new Headers(request.headers);
   for (const name of OURS) headers.delete(name);
   if (paid) removeCredentials(headers);
-  const content = body ? Buffer.from(body) : request.body;
-  return new Request(request.url, {
-    method: request.method,
-    headers,
-    body: request.method === 'GET' || request.method === 'HEAD' ? null : content,
-    ...(content === request.body && content !== null ? { duplex: 'half' as const } : {}),
-    redirect: 'manual',
-  });
+  // What was read is held until the caller has its answer; the handler may have more time.
+  return { method: request.method, url: request.url, headers, body: body ? new Uint8Array(body) : bodyOf(request) };
+}
+
+/** As `forwarded`, for another reader of requests. */
+export function withoutCredentials(request: Request): Request {
+  const { url, method, headers, body } = forwarded(request, undefined);
+  return new Request(url, { method, headers, body, redirect: 'manual', ...(body ? { duplex: 'half' as const } : {}) });
 }
 
 export function isPreflight(request: Request): boolean {

@@ -11,6 +11,7 @@ import { formatUsd, type Money, parseUsd, ZERO } from '../../shared/money.ts';
 import { networkOf } from '../../shared/network-of.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
+import { wholeAnswer } from '../../shared/whole-answer.ts';
 import type { ChallengeContext, Challenger, PreparedOffers } from '../challenge.ts';
 import { type Discovery, discoveryOf } from '../discovery.ts';
 import type { SessionPlaces } from '../methods/channels/places.ts';
@@ -18,7 +19,7 @@ import { CREDENTIAL_HEADERS, methodOfRail, readCredential } from '../methods/ind
 import type { Presented } from '../methods/method.ts';
 import type { OfferBook } from '../offers.ts';
 import { findPaidRoute, findRouteOf, pricedMethods, routeName } from '../paid-routes.ts';
-import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from '../request.ts';
+import { bodyOf, DIGEST_BYTES, declaredLength, readIdempotencyKey } from '../request.ts';
 import { type Again, type Place, placeOf } from '../settlement/again.ts';
 import type { LiveCalls } from '../settlement/live-calls.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
@@ -300,7 +301,9 @@ export class Toll {
       state: 'working',
     });
     if (admitted.kind === 'replay') {
-      await request.body?.cancel().catch(() => {});
+      await bodyOf(request)
+        ?.cancel()
+        .catch(() => {});
       return work.again(visit, admitted.again);
     }
     const { done, verified } = admitted;
@@ -360,8 +363,7 @@ export class Toll {
     if (whole !== undefined || response.body === null) {
       const final = row.state === 'answered' ? row : await machine.store.answered(row, answer, false);
       done();
-      const empty = whole === undefined || whole.length === 0;
-      return new Response(empty ? null : new Uint8Array(whole ?? []), {
+      return wholeAnswer(new Uint8Array(whole ?? []), {
         status: final.answerStatus ?? response.status,
         statusText: response.statusText,
         headers,
@@ -427,7 +429,7 @@ function digestOf(body: Uint8Array): string {
 }
 
 function placeOfVisit(kind: 'call' | 'socket', { request, context, deployment, body }: Visit): Place {
-  const unread = request.body !== null && body === undefined;
+  const unread = bodyOf(request) !== null && body === undefined;
   return placeOf(
     [kind, context.via ?? '', deployment.slug, request.method, context.tenantPath ?? ''],
     unread ? { declared: declaredLength(request.headers) } : (body ?? new Uint8Array()),

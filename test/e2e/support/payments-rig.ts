@@ -123,7 +123,8 @@ export async function startRig(
       payoutEveryMs: 50,
       ...(options.schedule ? { schedule: options.schedule } : {}),
       forward: async (_slug, request, headers, signal) => {
-        const seen = new Request(request);
+        const { url, method, body } = request;
+        const seen = new Request(url, { method, headers: request.headers, body, ...(body ? { duplex: 'half' } : {}) });
         for (const [name, value] of Object.entries(headers)) seen.headers.set(name, value);
         rig.calls.push(seen.clone());
         return rig.handler(seen, signal);
