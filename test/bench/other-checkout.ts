@@ -1,5 +1,5 @@
 /**
- * The process of `--against` that runs another checkout's code: `{code, bindings}` starts its host with one deployment
+ * The process of `--against` that runs another checkout's code: `{code, bindings, options}` starts its host with one deployment
  * and answers `{origin, pid}`; `{row}` runs one of its rows. Answers are `{result}` or `{error}`. It ends, with what it
  * started, when its parent disconnects.
  */
@@ -17,12 +17,12 @@ const ROWS = {
   tls: 'tlsRows',
 };
 
-type Question = { code: string; bindings: Record<string, unknown> } | { row: string };
+type Question = { code: string; bindings: Record<string, unknown>; options: object } | { row: string };
 
 let subject: TurnpikeSubject | undefined;
 
 process.on('message', (question: Question) => {
-  const answer = 'row' in question ? runRow(question.row) : startHost(question.code, question.bindings);
+  const answer = 'row' in question ? runRow(question.row) : startHost(question);
   answer.then(
     (result) => process.send?.({ result }),
     (error: Error) => process.send?.({ error: error.message }),
@@ -37,11 +37,15 @@ async function load(file: string): Promise<Record<string, unknown>> {
   return await import(pathToFileURL(path.join(folder, 'test/bench', file)).href);
 }
 
-async function startHost(code: string, bindings: Record<string, unknown>): Promise<{ origin: string; pid: number }> {
+async function startHost({
+  code,
+  bindings,
+  options,
+}: Exclude<Question, { row: string }>): Promise<{ origin: string; pid: number }> {
   const { startTurnpike } = (await load('peers/turnpike.ts')) as {
-    startTurnpike(code: string, bindings: Record<string, unknown>): Promise<TurnpikeSubject>;
+    startTurnpike(code: string, bindings: Record<string, unknown>, options: object): Promise<TurnpikeSubject>;
   };
-  subject = await startTurnpike(code, bindings);
+  subject = await startTurnpike(code, bindings, options);
   return { origin: subject.origin, pid: subject.host.pid };
 }
 

@@ -21,6 +21,8 @@ const TOLERANCE = 1.03;
 export interface Worker {
   code: string;
   bindings: Record<string, unknown>;
+  /** Of `startTurnpike`. */
+  options?: object;
 }
 
 export interface Pair {
@@ -46,7 +48,7 @@ export class OtherCheckout {
     this.#folder = path.resolve(folder);
   }
 
-  starter({ code, bindings }: Worker): Starter {
+  starter({ code, bindings, options = {} }: Worker): Starter {
     return {
       name: 'before',
       missing: () => undefined,
@@ -54,7 +56,7 @@ export class OtherCheckout {
         if (this.#host?.code !== code) {
           await this.stop();
           const child = this.#fork();
-          const { origin, pid } = (await ask(child, { code, bindings })) as { origin: string; pid: number };
+          const { origin, pid } = (await ask(child, { code, bindings, options })) as { origin: string; pid: number };
           this.#host = { code, subject: { name: 'before', origin, pids: () => [pid], stop: () => end(child) } };
         }
         return { ...this.#host.subject, stop: async () => {} };
@@ -85,7 +87,7 @@ export class OtherCheckout {
       ['req/s', 'perSecond', true],
     ] as const) {
       const pick = (results: LoadResult[]) => results.map((result) => result[key]);
-      this.#add(row, figure, pick(now), pick(before), rate);
+      this.add(row, figure, pick(now), pick(before), rate);
     }
   }
 
@@ -107,12 +109,13 @@ export class OtherCheckout {
         const now = results.map((result) => of(result.now));
         const before = results.map((result) => of(result.before));
         if ([...now, ...before].every((value) => value > 0))
-          this.#add(row, `${subject}: ${column}`, now, before, column.includes('/s'));
+          this.add(row, `${subject}: ${column}`, now, before, column.includes('/s'));
       }
     }
   }
 
-  #add(row: string, figure: string, now: number[], before: number[], rate: boolean): void {
+  /** @param rate more is better */
+  add(row: string, figure: string, now: number[], before: number[], rate: boolean): void {
     const ratios = now.map((value, index) => {
       const ratio = value / (before[index] ?? Number.NaN);
       return rate ? 1 / ratio : ratio;

@@ -12,7 +12,8 @@ import type { HostOptions, LocalNetworkFile } from '../../e2e/support/host.ts';
 
 export interface PaymentChain {
   /** How a host is started that is paid on it. */
-  options: HostOptions;
+  options: HostOptions & { data: string };
+  network: LocalNetworkFile;
   stop(): Promise<void>;
 }
 
@@ -28,13 +29,15 @@ export async function startPaymentChain(): Promise<PaymentChain> {
   await Promise.race([once(child.stdout, 'data'), ended]);
   ended.catch(() => {});
   const file = await readFile(path.join(data, 'local-network.json'), 'utf8');
-  const { rpcUrl, chainId, token, x402, wallets } = JSON.parse(file) as LocalNetworkFile;
+  const network = JSON.parse(file) as LocalNetworkFile;
+  const { rpcUrl, chainId, token, x402, wallets } = network;
   const place = { rpcUrl, recipient: wallets[0]?.address, testMoney: true };
   const also = [
     { ...place, network: `tempo:${chainId}`, token },
     { ...place, network: x402.network, token: x402.token },
   ];
   return {
+    network,
     options: { data, flags: { 'payments-network': 'none', 'payments-also': JSON.stringify(also) } },
     async stop() {
       child.stdin.end();

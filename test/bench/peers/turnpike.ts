@@ -25,7 +25,11 @@ export async function startTurnpike(
   return { name: 'Turnpike', origin, host, pids: () => [host.pid], stop: () => host.stop() };
 }
 
-export function turnpike(code: string, bindings: Record<string, unknown> = {}, options: HostOptions = {}): Starter {
+export function turnpike(
+  code: string,
+  bindings: Record<string, unknown> = {},
+  options: HostOptions & { deployment?: Record<string, unknown> } = {},
+): Starter {
   return {
     name: 'Turnpike',
     worker: { code, bindings },

@@ -5,9 +5,10 @@
 import { randomUUID } from 'node:crypto';
 import { deploy, type Fetch, mppFetch, mppSessionFetch, x402Fetch } from '../../e2e/support/callers.ts';
 import { grant, register } from '../../e2e/support/deals-host.ts';
-import { type HostOptions, startHost } from '../../e2e/support/host.ts';
+import { type HostOptions, type LocalNetworkFile, startHost, type TestHost } from '../../e2e/support/host.ts';
 import { payAtOnce, payFromCredit } from '../../e2e/support/pay-callers.ts';
 import { until } from '../../e2e/support/until.ts';
+import { pairing } from '../compare.ts';
 import { type LoadResult, load, median, medianOf } from '../load.ts';
 import { startPaymentChain } from '../peers/payment-chain.ts';
 import { startStockPayments } from '../peers/stock-payments.ts';
@@ -17,10 +18,11 @@ import type { Subject } from '../subject.ts';
 import { type Figure, judge, type RowResult, round, type Target } from '../table.ts';
 import { HELLO } from '../workers.ts';
 import { paymentMemory } from './payment-memory.ts';
+import { paymentPairs } from './payment-pairs.ts';
 
-export function paymentRows(): { id: string; run(): Promise<RowResult> }[] {
+export function paymentRows(): { id: string; run(): Promise<RowResult>; compares?: boolean }[] {
   return [
-    { id: 'payments', run: payments },
+    { id: 'payments', run: payments, compares: true },
     { id: 'payment-memory', run: paymentMemory },
   ];
 }
@@ -32,7 +34,7 @@ const SECONDS = 1.5;
 const PAID_WARM_UP_SECONDS = 10;
 const LANES = [0, 1, 2, 3];
 
-interface Calls {
+export interface Calls {
   perSecond: number;
   cpuMillis: number;
   failed: number;
@@ -65,7 +67,7 @@ function isNoChain(pid: number): boolean {
 }
 
 /** Calls one after another on each lane. */
-async function callsOf({ url, lanes, pids }: Callee, forSeconds: number): Promise<Calls> {
+export async function callsOf({ url, lanes, pids }: Callee, forSeconds: number): Promise<Calls> {
   let done = 0;
   let failed = 0;
   const before = cpuSeconds(pids, isNoChain);
@@ -98,8 +100,36 @@ function perCore(rounds: Calls[]): number[] {
   return rounds.map(({ cpuMillis }) => 1000 / cpuMillis);
 }
 
+export const PAID_ROUTES = [
+  { method: 'GET', path: '/paid', price: '0.001' },
+  { method: 'GET', path: '/metered', price: '0.001', mode: 'metered' },
+];
+
+interface RailRow {
+  name: string;
+  /** Stock clients. */
+  lanes(): Promise<Fetch[]>;
+  path: string;
+  /** Path of the stock server. */
+  peer: string;
+  /** Of the stock server's CPU. */
+  most?: number;
+}
+
+export function railsOf(network: LocalNetworkFile): RailRow[] {
+  const same = (pay: Fetch) => async () => LANES.map(() => pay);
+  // A session's client has one call in flight at a time: each lane has its own channel.
+  const sessions = async () => Promise.all(LANES.map((lane) => mppSessionFetch(network, 4 + lane)));
+  return [
+    { name: 'MPP charge', lanes: same(mppFetch(network, 1)), path: '/paid', peer: '/charge', most: 0.7 },
+    { name: 'x402 exact', lanes: same(x402Fetch(network, 2)), path: '/paid', peer: '/exact', most: 0.7 },
+    { name: 'MPP session voucher', lanes: sessions, path: '/metered', peer: '/session', most: 0.3 },
+    { name: 'x402 upto', lanes: same(x402Fetch(network, 3)), path: '/metered', peer: '/upto' },
+  ];
+}
+
 /** An origin that knows nothing of payment but how to ask for it. */
-const SHOP = `export default { fetch(request) {
+export const SHOP = `export default { fetch(request) {
   if (request.headers.get('x-pay-usage') !== 'none') return new Response('hello');
   return Response.json({ serviceSlug: 'shop', usage: [{ meterSlug: 'look', quantity: 1 }] }, { status: 402 });
 } };`;
@@ -111,27 +141,40 @@ const SHOP = `export default { fetch(request) {
 async function fromCredit(): Promise<[string, Calls[]][]> {
   const host = await startHost({ builtins: ['pay'], flags: { 'log-level': 'error' } });
   try {
-    await until(async () => (await fetch(`${host.url}/pay/healthz`)).ok || undefined);
     await deploy(mppFetch(host.network, 0), host.url, { slug: 'shop', code: SHOP });
-    await host.operator('PUT', '/pay/services/shop', { origin: '{app_url}/shop', name: 'Shop' });
-    const meter = { priceUsd: '0.001', creditOnly: false, description: 'One look' };
-    await host.operator('PUT', '/pay/services/shop/meters/look', meter);
-    const accounts = await Promise.all(LANES.map(() => register(host)));
-    for (const account of accounts) await grant(host, account, '50');
-    const url = `${host.url}/pay/shop/`;
-    const ways: [string, (account: (typeof accounts)[number]) => Fetch][] = [
-      ['prepaid credit', (account) => (at) => payFromCredit(String(at), account)],
-      ['prepaid credit at once', (account) => (at) => payAtOnce(String(at), account)],
-      ['prepaid credit at once, other calls', (account) => (at) => payAtOnce(`${at}?n=${randomUUID()}`, account)],
-    ];
-    const rounds = await calls(ways.map(([, pay]) => ({ url, lanes: accounts.map(pay), pids: [host.pid] })));
-    return ways.map(([name], way) => [name, rounds[way] ?? []]);
+    const ways = await prepaidWays(host, 'shop');
+    const rounds = await calls(ways.map(({ url, lanes }) => ({ url, lanes, pids: [host.pid] })));
+    return ways.map(({ name }, way) => [name, rounds[way] ?? []]);
   } finally {
     await host.stop();
   }
 }
 
+/** Sells a slug by the pay platform. @returns the ways to pay for it from credit */
+export async function prepaidWays(
+  host: Pick<TestHost, 'url' | 'operator'>,
+  slug: string,
+): Promise<{ name: string; url: string; lanes: Fetch[] }[]> {
+  await until(async () => (await fetch(`${host.url}/pay/healthz`)).ok || undefined);
+  await host.operator('PUT', '/pay/services/shop', { origin: `{app_url}/${slug}`, name: 'Shop' });
+  const meter = { priceUsd: '0.001', creditOnly: false, description: 'One look' };
+  await host.operator('PUT', '/pay/services/shop/meters/look', meter);
+  const accounts = await Promise.all(LANES.map(() => register(host)));
+  for (const account of accounts) await grant(host, account, '50');
+  const url = `${host.url}/pay/shop/`;
+  const ways: [string, (account: (typeof accounts)[number]) => Fetch][] = [
+    ['prepaid credit', (account) => (at) => payFromCredit(String(at), account)],
+    ['prepaid credit at once', (account) => (at) => payAtOnce(String(at), account)],
+    ['prepaid credit at once, other calls', (account) => (at) => payAtOnce(`${at}?n=${randomUUID()}`, account)],
+  ];
+  return ways.map(([name, pay]) => ({ name, url, lanes: accounts.map(pay) }));
+}
+
 async function payments(): Promise<RowResult> {
+  if (pairing.with) {
+    await paymentPairs(pairing.with);
+    return { id: 'payments', title: '', figures: [], targets: [], skipped: [] };
+  }
   const chain = await startPaymentChain();
   try {
     return await paymentsOn(chain.options);
@@ -147,10 +190,7 @@ async function paymentsOn(chain: HostOptions): Promise<RowResult> {
     {
       ...chain,
       deployment: {
-        paidRoutes: [
-          { method: 'GET', path: '/paid', price: '0.001' },
-          { method: 'GET', path: '/metered', price: '0.001', mode: 'metered' },
-        ],
+        paidRoutes: PAID_ROUTES,
       },
     },
   );
@@ -178,19 +218,7 @@ async function paymentsOn(chain: HostOptions): Promise<RowResult> {
     ] as const)
       targets.push(judge('unpaid 402 a second', `≥ 2 × stock ${name}`, divided(ours, theirs)));
 
-    const mpp = mppFetch(network, 1);
-    const exact = x402Fetch(network, 2);
-    const upto = x402Fetch(network, 3);
-    // A session's client has one call in flight at a time: each lane has its own channel.
-    const sessions = async () => Promise.all(LANES.map((lane) => mppSessionFetch(network, 4 + lane)));
-    const same = (pay: Fetch) => async () => LANES.map(() => pay);
-    const rails: [name: string, lanes: () => Promise<Fetch[]>, path: string, peer: string, most?: number][] = [
-      ['MPP charge', same(mpp), '/paid', '/charge', 0.7],
-      ['x402 exact', same(exact), '/paid', '/exact', 0.7],
-      ['MPP session voucher', sessions, '/metered', '/session', 0.3],
-      ['x402 upto', same(upto), '/metered', '/upto'],
-    ];
-    for (const [name, lanes, path, peer, most] of rails) {
+    for (const { name, lanes, path, peer, most } of railsOf(network)) {
       const [paid = [], stocks = []] = await calls([
         { url: subject.origin + path, lanes: await lanes(), pids: subject.pids() },
         { url: stock.origin + peer, lanes: await lanes(), pids: stock.pids() },

@@ -61,7 +61,7 @@ export async function dealsAreUp(host: TestHost): Promise<void> {
     );
 }
 
-export async function register(host: TestHost): Promise<TestAccount> {
+export async function register(host: Pick<TestHost, 'url'>): Promise<TestAccount> {
   const answer = await fetch(`${host.url}/pay/accounts/anonymous`, { method: 'POST' });
   const { accountId, credential } = (await answer.json()) as { accountId: string; credential: string };
   return { id: accountId, credential };
@@ -76,7 +76,7 @@ export async function topUp(host: TestHost, account: TestAccount, amountUsd: str
 }
 
 /** A gift of the operator, which need not be five dollars. */
-export async function grant(host: TestHost, account: TestAccount, amountUsd: string): Promise<void> {
+export async function grant(host: Pick<TestHost, 'operator'>, account: TestAccount, amountUsd: string): Promise<void> {
   const { status, text } = await host.operator('POST', '/pay/grants', { accountId: account.id, amountUsd });
   if (status >= 300) throw new Error(text);
 }
