@@ -41,7 +41,12 @@ export function queryDigest(search: string): string {
  * body, which takes as long as to read the credential.
  */
 export function bodyOf(request: Request): Request['body'] {
-  return request.method === 'GET' || request.method === 'HEAD' ? null : request.body;
+  return mayHaveBody(request.method) ? request.body : null;
+}
+
+/** As `Request` has it. */
+export function mayHaveBody(method: string): boolean {
+  return method !== 'GET' && method !== 'HEAD';
 }
 
 /** The body's declared length; undefined when it is not declared. */

@@ -3,7 +3,7 @@ import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
 import { formatUsd } from '../../shared/money.ts';
 import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, removeCredentials } from '../methods/index.ts';
-import { bodyOf } from '../request.ts';
+import { bodyOf, mayHaveBody } from '../request.ts';
 import { receiptHeaders } from '../settlement/receipts.ts';
 import type { ForwardedRequest } from '../types.ts';
 import { answerHeaders } from './answer.ts';
@@ -20,8 +20,10 @@ export function forwarded(request: Request, body: Uint8Array | undefined, paid =
   const headers = new Headers(request.headers);
   for (const name of OURS) headers.delete(name);
   if (paid) removeCredentials(headers);
+  const { method, url } = request;
   // What was read is held until the caller has its answer; the handler may have more time.
-  return { method: request.method, url: request.url, headers, body: body ? new Uint8Array(body) : bodyOf(request) };
+  const content = body && mayHaveBody(method) ? new Uint8Array(body) : bodyOf(request);
+  return { method, url, headers, body: content };
 }
 
 /** As `forwarded`, for another reader of requests. */

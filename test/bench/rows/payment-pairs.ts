@@ -12,8 +12,8 @@ import { turnpike } from '../peers/turnpike.ts';
 import type { Subject } from '../subject.ts';
 import { callsOf, PAID_ROUTES, prepaidWays, railsOf, SHOP } from './payments.ts';
 
-const ROUNDS = 6;
-const SECONDS = 1.5;
+const ROUNDS = 5;
+const SECONDS = 2;
 /** For both at once; the first rail compiles most of what the others use. */
 const WARM_UP_SECONDS = 6;
 
