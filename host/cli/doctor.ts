@@ -28,10 +28,11 @@ async function examine(session: Session): Promise<Finding[]> {
   const configured = resolve(session.terminal.cwd, config.data);
   const folders = session.options.data === undefined ? [configured, ...session.dataFolders] : session.dataFolders;
   const [folder = configured] = folders;
-  const [relayers, facilitators] = await Promise.all([
+  const [relayers, facilitators, solana] = await Promise.all([
     host.checkRelayer(config, folder),
     host.checkDeposits(config),
     host.checkFacilitator(config),
+    host.checkSolana(config, folder),
   ]);
   return Promise.all([
     machine.checkNode(),
@@ -45,6 +46,7 @@ async function examine(session: Session): Promise<Finding[]> {
     ...(config.payments.network === 'local' ? [machine.checkLocalChain()] : []),
     ...relayers,
     ...facilitators,
+    ...solana,
     ...(config.speech.engine && config.builtinTenants.enabled.includes('speech')
       ? [machine.checkSpeech(config, folder)]
       : []),

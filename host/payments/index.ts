@@ -39,6 +39,7 @@ import { Gas } from './methods/x402/gas.ts';
 import { uptoAvailable } from './methods/x402/rails.ts';
 import { RemoteFacilitator } from './methods/x402/remote-facilitator.ts';
 import { solanaCost } from './methods/x402/solana/cost.ts';
+import { evmSchemes, type ReadSchemes, solanaSchemes } from './methods/x402/supported.ts';
 import { mppNetworks, type Network, x402Networks } from './network/types.ts';
 import { OfferBook } from './offers.ts';
 import { Operations } from './operations.ts';
@@ -112,7 +113,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const answers = new Answers(path.join(options.dataFolder, 'answers'), config.answers, log, options.others);
   const store = new PaymentStore(registry, clock, answers, (row) => options.onPayment?.(paymentEnd(row)));
   const channels = new ChannelStore(store.books);
-  const { mpp: firstMpp, x402: firstX402, solana = [], hostAccounts } = network;
+  const { mpp: firstMpp, x402: firstX402, solana: solanaNetworks = [], hostAccounts } = network;
   const calls = new ChannelCalls();
   const mpp = mppNetworks(network).map((each) => ({
     network: each,
@@ -131,21 +132,23 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   let book: OfferBook | undefined;
   const offersChanged = () => book?.changed();
   const { facilitator: settings } = config.x402;
+  const remoteOf = (name: string, schemes: ReadSchemes) =>
+    settings.url === ''
+      ? undefined
+      : new RemoteFacilitator({ settings, network: name, schemes, log, onChange: offersChanged });
   const evm = x402Networks(network).map((each) => ({
     network: each,
     lanes: new EvmLanes(each, registry.leases),
-    remote:
-      settings.url === ''
-        ? undefined
-        : new RemoteFacilitator({ settings, network: each, log, onChange: offersChanged }),
+    remote: remoteOf(each.network, evmSchemes(each.getClient)),
   }));
-  const remotes = evm.flatMap(({ remote }) => remote ?? []);
+  const solana = solanaNetworks.map((each) => ({ network: each, remote: remoteOf(each.network, solanaSchemes) }));
+  const remotes = [...evm, ...solana].flatMap(({ remote }) => remote ?? []);
   const minPrice = usdOr(config.gas.minPrice, ZERO);
   const gas = new Gas({
     registry,
     clock,
     gasPrices: new Map(evm.map(({ network: { chain, getClient } }) => [chain.id, () => getClient().getGasPrice()])),
-    fixed: new Map(solana.map((each) => [each.network, solanaCost(config.solana.coinUsd)])),
+    fixed: new Map(solanaNetworks.map((each) => [each.network, solanaCost(config.solana.coinUsd)])),
     coinUsd: config.gas.coinUsd,
     minPrice,
     budget: usdOr(config.gas.perDay, ZERO),

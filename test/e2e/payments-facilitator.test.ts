@@ -2,25 +2,20 @@
  * Stock clients pay by x402 where a facilitator elsewhere settles: one of x402's own packages, in a process of its own,
  * and with faults. Nothing is charged twice, nothing is given away, and what it says counts only where the chain says so.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
 import { jsonPost, x402Fetch } from './support/callers.ts';
-import type { Fault, Settings } from './support/facilitator.ts';
+import { type Facilitator, startFacilitator } from './support/facilitators.ts';
 import { startHost, type TestHost } from './support/host.ts';
 import { balance, type Rig, startNetwork, startRig, x402Client } from './support/payments-rig.ts';
 import { freePort } from './support/ports.ts';
 import { until } from './support/until.ts';
 
-const PROGRAM = path.join(path.dirname(fileURLToPath(import.meta.url)), 'support/facilitator.ts');
 const PRICE = 50_000n;
 const ROUTES = [
   { method: 'GET', path: '/a', price: '0.05' },
@@ -33,25 +28,11 @@ let rig: Rig;
 let facilitator: Facilitator;
 let payTo: Hex;
 
-interface Facilitator {
-  child: ChildProcess;
-  url: string;
-}
-
-/** @param rpcUrl of a chain that may start later. Nothing costs gas there, so that any key can send */
-async function startFacilitator(rpcUrl: string, network: Settings['network']): Promise<Facilitator> {
-  const settings: Settings = { key: generatePrivateKey(), rpcUrl, network };
-  const child = spawn(process.execPath, [PROGRAM], {
-    env: { ...process.env, FACILITATOR: JSON.stringify(settings) },
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  const [port] = (await once(createInterface(child.stdout), 'line')) as [string];
-  return { child, url: `http://127.0.0.1:${port}` };
-}
-
 beforeAll(async () => {
   ({ network, stop } = await startNetwork());
-  facilitator = await startFacilitator(network.x402!.rpcUrl, network.x402!.network);
+  const { rpcUrl, network: name } = network.x402!;
+  // Nothing costs gas there, so that any key can send.
+  facilitator = await startFacilitator({ key: generatePrivateKey(), rpcUrl, network: name });
 });
 afterAll(async () => {
   facilitator.child.kill('SIGKILL');
@@ -78,17 +59,8 @@ async function start(timeoutMs = 10_000): Promise<void> {
   rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
 }
 
-async function fault(path: Fault['path'], kind: string, { url } = facilitator): Promise<void> {
-  await fetch(`${url}/fault`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ path, kind } satisfies Fault),
-  });
-}
-
-async function asked(): Promise<{ path: string; headers: Record<string, string>; body: Record<string, never> }[]> {
-  return (await (await fetch(`${facilitator.url}/asked`)).json()) as never;
-}
+const fault: Facilitator['fault'] = (path, kind) => facilitator.fault(path, kind);
+const asked: Facilitator['asked'] = () => facilitator.asked();
 
 const client = (index: number) => x402Client(network, network.wallets![index]!.privateKey);
 const usdc = (address: string) => balance(network, 'usdc', address);
@@ -267,7 +239,11 @@ test('a payment of x402 v1 is settled by it as one of v2', async () => {
 
 test('a host that is killed before it hears of a settlement has sold one deploy for one payment', async () => {
   const port = await freePort();
-  const elsewhere = await startFacilitator(`http://127.0.0.1:${port}`, 'eip155:84532');
+  const elsewhere = await startFacilitator({
+    key: generatePrivateKey(),
+    rpcUrl: `http://127.0.0.1:${port}`,
+    network: 'eip155:84532',
+  });
   const data = await mkdtemp(path.join(tmpdir(), 'tp-'));
   let host: TestHost | undefined;
   try {
@@ -281,11 +257,11 @@ test('a host that is killed before it hears of a settlement has sold one deploy 
     }) as typeof fetch;
     const pay = x402Fetch(host.network, 0, recorded);
     const body = { slug: 'hello', code: `export default { fetch: () => new Response('hi') }` };
-    await fault('verify', 'error', elsewhere);
+    await elsewhere.fault('verify', 'error');
     expect((await pay(`${host.url}/_admin/deploy`, jsonPost(body))).status).toBe(402);
     expect((await host.operator('GET', '/attention')).text).toContain('/verify: it answered 500');
-    await fault('verify', 'none', elsewhere);
-    await fault('settle', 'pending', elsewhere);
+    await elsewhere.fault('verify', 'none');
+    await elsewhere.fault('settle', 'pending');
     expect((await pay(`${host.url}/_admin/deploy`, jsonPost(body))).status).toBe(503);
     await host.kill();
     host = await host.restart({ flags });

@@ -35,7 +35,7 @@ test('of changed transactions none is taken', async () => {
     feePayer: feePayer.address,
     ask: async () => ({ value: { err: null } }),
   } as unknown as SolanaNetwork;
-  const rail = solanaRail(network, { mayOffer: () => true } as never);
+  const rail = solanaRail({ network, remote: undefined }, { mayOffer: () => true } as never);
   const route = { kind: 'route', amount: micro(50_000), mode: 'fixed', slow: false, feeBps: 0 };
   const offer = rail.offer({ ...route, payToSolana: seller.address } as unknown as Terms) as ReturnType<
     typeof rail.offer

@@ -3,6 +3,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import defaults from '../../../config/turnpike.default.json' with { type: 'json' };
+import { keyFilesIn } from '../../registry/key-file.ts';
 import { type Config, configSchema } from '../../shared/config.ts';
 import { loadConfig } from '../../supervisor/configuration.ts';
 import { announcedUrl } from '../wallet/local-host.ts';
@@ -72,27 +73,22 @@ export async function checkFacilitator(config: Config): Promise<Finding[]> {
   const settings = payments.x402.facilitator;
   const name = 'x402 facilitator';
   if (settings.url === '') return [];
-  const networks = await x402Of(config);
+  const networks = await settledElsewhere(config);
   if (networks.length === 0) {
     const detail = 'settles on the local network; not asked here';
     if (payments.network === 'local') return [{ name, state: 'ok', detail }];
     return [{ name, state: 'warning', detail: 'not used: x402 is off', fix: 'set payments.x402.network' }];
   }
-  const [{ RemoteFacilitator }, { x402Client }] = await Promise.all([
-    import('../../payments/methods/x402/remote-facilitator.ts'),
-    import('../../payments/network/clients.ts'),
-  ]);
+  const { RemoteFacilitator } = await import('../../payments/methods/x402/remote-facilitator.ts');
   const at = new URL(settings.url).host;
-  const checks = networks.map(({ chain }) =>
+  const checks = networks.map(({ title, setting, ...network }) =>
     finding(name, async () => {
-      const network = { network: `eip155:${chain.id}` as const, getClient: () => x402Client(chain) };
       try {
-        const remote = new RemoteFacilitator({ settings, network, log: { warn() {} } });
+        const remote = new RemoteFacilitator({ settings, ...network, log: { warn() {} } });
         const schemes = [...(await remote.supported()).keys()];
-        if (schemes.length > 0)
-          return { state: 'ok', detail: `${at} settles ${schemes.join(' and ')} on ${chain.name}` };
-        const fix = 'take another facilitator, or another payments.x402.network';
-        return { state: 'fault', detail: `${at} settles nothing by x402 v2 on ${chain.name}`, fix };
+        if (schemes.length > 0) return { state: 'ok', detail: `${at} settles ${schemes.join(' and ')} on ${title}` };
+        const fix = `take another facilitator, or another ${setting}`;
+        return { state: 'fault', detail: `${at} settles nothing by x402 v2 on ${title}`, fix };
       } catch (error) {
         const detail = `${at}: ${error instanceof Error ? error.message : 'no answer'}`;
         return { state: 'fault', detail, fix: 'check payments.x402.facilitator' };
@@ -100,6 +96,62 @@ export async function checkFacilitator(config: Config): Promise<Finding[]> {
     }),
   );
   return Promise.all(checks);
+}
+
+async function settledElsewhere(config: Config) {
+  const [{ evmSchemes, solanaSchemes }, { x402Client }, named, solana] = await Promise.all([
+    import('../../payments/methods/x402/supported.ts'),
+    import('../../payments/network/clients.ts'),
+    x402Of(config),
+    solanaOf(config),
+  ]);
+  return [
+    ...named.map(({ chain }) => ({
+      title: chain.name,
+      setting: 'payments.x402.network',
+      network: `eip155:${chain.id}`,
+      schemes: evmSchemes(() => x402Client(chain)),
+    })),
+    ...solana.map(({ name, network }) => ({
+      title: name,
+      setting: 'payments.solana.network',
+      network,
+      schemes: solanaSchemes,
+    })),
+  ];
+}
+
+/** Whether payments on Solana can be verified and settled, and get to their recipient. */
+export async function checkSolana(config: Config, dataFolder: string): Promise<Finding[]> {
+  const name = 'payments on Solana';
+  const [place] = await solanaOf(config);
+  if (!place) return [];
+  const [{ feePayerIn }, { solanaTroubles }] = await Promise.all([
+    import('../../payments/network/solana.ts'),
+    import('../../payments/network/solana-troubles.ts'),
+  ]);
+  const isSettledElsewhere = config.payments.x402.facilitator.url !== '';
+  let feePayer: string | undefined;
+  try {
+    feePayer = isSettledElsewhere ? undefined : await feePayerIn(keyFilesIn(dataFolder));
+  } catch (error) {
+    return [{ name, state: 'fault', detail: (error as Error).message }];
+  }
+  const troubles: Omit<Finding, 'name'>[] = await solanaTroubles(place, feePayer);
+  if (feePayer === undefined && !isSettledElsewhere) {
+    const detail = 'the wallet that pays the fees has no address yet';
+    troubles.push({ state: 'warning', detail, fix: 'start the host once, then run doctor again' });
+  }
+  const pays = feePayer === undefined ? 'the facilitator' : feePayer;
+  const well: Omit<Finding, 'name'> = { state: 'ok', detail: `${place.name}; ${pays} pays the fees` };
+  return (troubles.length > 0 ? troubles : [well]).map((each) => ({ name, ...each }));
+}
+
+async function solanaOf({ payments }: Config) {
+  const { network } = payments.solana;
+  if (network === '') return [];
+  const { solanaPlace } = await import('../../payments/network/solana.ts');
+  return [solanaPlace({ ...payments.solana, network })];
 }
 
 /** For each public chain of x402: the address that pays the gas of settlements, and whether it has coins for it. */

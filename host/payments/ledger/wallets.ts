@@ -2,16 +2,15 @@
 import { type Hex, parseAbi } from 'viem';
 import { getBalance, readContract } from 'viem/actions';
 import { formatUsd, type Money, micro } from '../../shared/money.ts';
-import { MOST_LAMPORTS } from '../methods/x402/solana/cost.ts';
+import { LEAST_SETTLEMENTS, settlementsLeft } from '../methods/x402/solana/cost.ts';
 import { mppNetworks, type Network, type SolanaNetwork, x402Networks } from '../network/types.ts';
 import type { HostWallet } from '../types.ts';
 
 const BALANCE = parseAbi(['function balanceOf(address) view returns (uint256)']);
 const TIMEOUT_MS = 4_000;
 const SILENT = 'the network does not answer';
-/** A settlement's units, with a margin, and how many of them a wallet should have gas for. */
+/** A settlement's units, with a margin. */
 const SETTLEMENT_UNITS = 150_000n;
-const LEAST_SETTLEMENTS = 100;
 
 /** @param settlesElsewhere whether a facilitator elsewhere settles x402: gas is for what the host has to send on, then */
 export async function hostWallets(network: Network, settlesElsewhere: boolean): Promise<HostWallet[]> {
@@ -38,7 +37,7 @@ export async function hostWallets(network: Network, settlesElsewhere: boolean): 
       ];
     }),
   ];
-  const onSolana = (network.solana ?? []).flatMap((each) => solanaWallets(each));
+  const onSolana = (network.solana ?? []).flatMap((each) => solanaWallets(each, settlesElsewhere));
   const onEvm = rows.map(({ name, address, client, token, chain, gas }) =>
     reading({ name, address, chain }, async () => {
       const balance = await readContract(client as never, {
@@ -57,7 +56,8 @@ export async function hostWallets(network: Network, settlesElsewhere: boolean): 
 }
 
 /** Its fees are less than the gas of other networks, and have a limit of their own. */
-function solanaWallets({ name: chain, recipient, feePayer, token, ask }: SolanaNetwork): Promise<HostWallet>[] {
+function solanaWallets(network: SolanaNetwork, settlesElsewhere: boolean): Promise<HostWallet>[] {
+  const { name: chain, recipient, feePayer, token, ask } = network;
   const receives = { name: 'receives for routes of the operator paid on Solana', address: recipient, chain };
   const pays = { name: 'pays the fees of payments on Solana', address: feePayer, chain };
   return [
@@ -67,10 +67,13 @@ function solanaWallets({ name: chain, recipient, feePayer, token, ask }: SolanaN
       return { usd: formatUsd(micro(amounts.reduce((sum, each) => sum + each, 0n))) };
     }),
     reading(pays, async () => {
-      const { value: lamports } = await ask<{ value: number }>('getBalance', [feePayer]);
-      const settlementsLeft = Math.floor(lamports / MOST_LAMPORTS);
+      const [{ value: lamports }, rent] = await Promise.all([
+        ask<{ value: number }>('getBalance', [feePayer]),
+        ask<number>('getMinimumBalanceForRentExemption', [0]),
+      ]);
+      const left = settlementsLeft(lamports, rent);
       const coin = (lamports / 1e9).toFixed(6);
-      return { usd: '0.00', coin, settlementsLeft, isLow: settlementsLeft < LEAST_SETTLEMENTS };
+      return { usd: '0.00', coin, settlementsLeft: left, isLow: !settlesElsewhere && left < LEAST_SETTLEMENTS };
     }),
   ];
 }

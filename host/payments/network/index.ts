@@ -59,7 +59,7 @@ export async function openNetwork({ config, dataFolder, keyFiles, log }: Network
   const named = namedNetworks(payments);
   const mpps = named.mpp.map(openTempo);
   const x402s = await Promise.all(named.x402.map((one) => openX402(one, log)));
-  const solana = await openSolana({ payments, named, keys, keyFiles: keyFiles ?? keyFilesIn(dataFolder) });
+  const solana = await openSolana({ payments, named, keys, keyFiles: keyFiles ?? keyFilesIn(dataFolder), log });
   const local = payments.network === 'local' ? await openLocal({ config: payments, dataFolder, keys, log }) : undefined;
   try {
     return assembled({ payments, keys, local, mpps, x402s, solana });
@@ -124,15 +124,25 @@ async function openSolana(given: {
   named: NamedNetworks;
   keys: NetworkKeys;
   keyFiles: KeyFiles;
+  log: Logger;
 }): Promise<SolanaNetwork[]> {
-  const { payments, named, keys, keyFiles } = given;
+  const { payments, named, keys, keyFiles, log } = given;
   const { network } = payments.solana;
   if (network === '') return [];
   const recipients = [...named.mpp, ...named.x402].map(({ recipient }) => recipient);
   const local = payments.network === 'local' ? [payments.recipient || keys.accounts.operator.address] : [];
   const operators = [...recipients, ...local].map((each) => each.toLowerCase());
-  const { openSolanaNetwork } = await import('./solana.ts');
-  return [await openSolanaNetwork({ settings: { ...payments.solana, network }, operators, keyFiles })];
+  const [{ openSolanaNetwork }, { solanaTroubles }] = await Promise.all([
+    import('./solana.ts'),
+    import('./solana-troubles.ts'),
+  ]);
+  const opened = await openSolanaNetwork({ settings: { ...payments.solana, network }, operators, keyFiles });
+  const paysFees = payments.x402.facilitator.url === '';
+  // Nothing that starts waits for it.
+  void solanaTroubles(opened, paysFees ? opened.feePayer : undefined).then((troubles) => {
+    for (const { detail, fix } of troubles) log.warn(`payments on Solana: ${detail}: ${fix}`);
+  });
+  return [opened];
 }
 
 function openTempo({ chain, token, recipient }: NamedNetwork): MppNetwork {

@@ -11,6 +11,7 @@ import {
   getAddressEncoder,
   getBase58Decoder,
   getBase64Encoder,
+  getCompiledTransactionMessageDecoder,
   getProgramDerivedAddress,
   getTransactionDecoder,
   type KeyPairSigner,
@@ -78,10 +79,19 @@ export async function startSolanaNode(): Promise<SolanaNode> {
   const decode = (text: string) => getTransactionDecoder().decode(getBase64Encoder().encode(text));
   const failed = (result: unknown) => result instanceof FailedTransactionMetadata;
   const signatureOf = (text: string) => getBase58Decoder().decode(Buffer.from(text, 'base64').subarray(1, 65));
+  const errorOf = (signature: string) =>
+    failed(svm.getTransaction(signature as never)) ? { InstructionError: [2, { Custom: 1 }] } : null;
+  const accountsOf = (text: string) => {
+    const { messageBytes } = decode(text);
+    return getCompiledTransactionMessageDecoder().decode(messageBytes).staticAccounts;
+  };
+  /** In order. */
+  const taken: { signature: string; text: string; at: number }[] = [];
   const methods: Record<string, (params: Params) => unknown> = {
     getGenesisHash: () => GENESIS,
     getLatestBlockhash: () => ({ context, value: { blockhash: svm.latestBlockhash(), lastValidBlockHeight: 150 } }),
     isBlockhashValid: ([hash]) => ({ context, value: hash === svm.latestBlockhash() }),
+    getMinimumBalanceForRentExemption: ([bytes]) => Number(svm.minimumBalanceForRentExemption(BigInt(bytes as number))),
     getBalance: ([of]) => ({ context, value: Number(svm.getBalance(of as Address) ?? 0) }),
     getAccountInfo([of]) {
       const found = svm.getAccount(of as Address);
@@ -119,15 +129,32 @@ export async function startSolanaNode(): Promise<SolanaNode> {
       const signature = signatureOf(text as string);
       if (svm.getTransaction(signature as never)) return signature;
       const result = svm.sendTransaction(decode(text as string));
+      if (svm.getTransaction(signature as never)) taken.push({ signature, text: text as string, at: Date.now() });
       if (!failed(result) || svm.getTransaction(signature as never)) return signature;
       const message = `Transaction simulation failed: ${String((result as FailedTransactionMetadata).err())}`;
       throw Object.assign(new Error(message), { code: -32002 });
+    },
+    getSignaturesForAddress([of, how]) {
+      const { limit, before } = how as { limit: number; before?: string };
+      const newest = taken.filter(({ text }) => accountsOf(text).includes(of as Address)).reverse();
+      const from = newest.findIndex(({ signature }) => signature === before) + 1;
+      return newest.slice(from, from + limit).map(({ signature, at }) => ({
+        signature,
+        blockTime: Math.floor(at / 1000),
+        slot: 1,
+        err: errorOf(signature),
+      }));
+    },
+    getTransaction([signature]) {
+      const found = taken.find((one) => one.signature === signature);
+      if (!found) return null;
+      return { slot: 1, transaction: [found.text, 'base64'], meta: { err: errorOf(signature as string) } };
     },
     getSignatureStatuses([signatures]) {
       const value = (signatures as string[]).map((signature) => {
         const found = svm.getTransaction(signature as never);
         if (!found) return null;
-        const err = failed(found) ? { InstructionError: [2, { Custom: 1 }] } : null;
+        const err = errorOf(signature);
         return { slot: 1, confirmations: null, err, confirmationStatus: 'finalized', status: err ?? { Ok: null } };
       });
       return { context, value };

@@ -13,7 +13,7 @@ import type { Account, Hex } from 'viem';
 import type { PaymentRow } from '../../../registry/payments/schema.ts';
 import type { Money } from '../../../shared/money.ts';
 import { Problem } from '../../../shared/problem.ts';
-import type { SolanaNetwork, X402Client, X402Network } from '../../network/types.ts';
+import type { X402Client, X402Network } from '../../network/types.ts';
 import {
   assetId,
   custodyOf,
@@ -29,13 +29,12 @@ import { isExpired } from '../chain/chain-time.ts';
 import { allowedTo, assertFunded, heldBy } from '../chain/funds.ts';
 import { isOpen } from '../chain/node-errors.ts';
 import type { Presented, Rail } from '../method.ts';
-import type { BatchKeeper } from './batch/keeper.ts';
 import { batchRail } from './batch/rail.ts';
 import { evmPayload, readX402, type X402Credential, x402Of } from './credential.ts';
-import type { EvmLanes } from './evm-lanes.ts';
 import { type Gas, transactionsOf } from './gas.ts';
 import { lookUp } from './look-up.ts';
 import { type X402Offer, x402Offer } from './offer.ts';
+import type { SolanaPlace, X402Place } from './place.ts';
 import { type RemoteFacilitator, reason } from './remote-facilitator.ts';
 import type { X402Requirements } from './requirements.ts';
 
@@ -52,22 +51,10 @@ const SAME_CODE_MS = 2_000;
 /** What the facilitator asks the network. */
 const ASKING = ['readContract', 'verifyTypedData', 'getCode', 'writeContract', 'sendTransaction'] as const;
 
-/** A network, and what settles there. */
-export interface X402Place {
-  network: X402Network;
-  lanes: EvmLanes;
-  /** Settles in place of this process. */
-  remote: RemoteFacilitator | undefined;
-  /** Keeps channels; undefined where the contracts for it are not on the chain, or another settles. */
-  keeper: BatchKeeper | undefined;
-  /** Whether Permit2 and x402's proxy exist on the chain. */
-  upto: boolean;
-}
-
 /** What x402 needs of the host. */
 export interface X402Needs {
   x402: readonly X402Place[];
-  solana: readonly SolanaNetwork[];
+  solana: readonly SolanaPlace[];
   /** Pays the gas. */
   facilitator: Account;
   gas: Gas;
@@ -90,10 +77,10 @@ export async function x402Rails({ x402, solana, facilitator, gas }: X402Needs): 
 }
 
 /** Its code is large: a host that takes nothing on Solana does not load it. */
-async function solanaRails(networks: readonly SolanaNetwork[], gas: Gas): Promise<Rail[]> {
-  if (networks.length === 0) return [];
+async function solanaRails(places: readonly SolanaPlace[], gas: Gas): Promise<Rail[]> {
+  if (places.length === 0) return [];
   const { solanaRail } = await import('./solana/rail.ts');
-  return networks.map((network) => solanaRail(network, gas));
+  return places.map((place) => solanaRail(place, gas));
 }
 
 interface X402Options extends X402Place {
@@ -129,7 +116,7 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
         name: network.name,
         version: network.version,
         assetTransferMethod: scheme === 'exact' ? 'eip3009' : 'permit2',
-        ...(scheme === 'upto' ? { facilitatorAddress: remote ? remote.account : account.address } : {}),
+        ...(scheme === 'upto' ? { facilitatorAddress: remote ? remote.accountOf('upto') : account.address } : {}),
         ...(terms.meta?.token === undefined ? {} : { challenge: terms.meta.token }),
       },
     };
@@ -141,17 +128,7 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
 
   const chain = { client, token: network.token, expired: false };
 
-  /**
-   * When payments that were not settled elsewhere are asked for again, by id: one that never will be must keep neither
-   * the others from their turn nor the facilitator busy.
-   */
-  const again = new Map<string, number>();
-
-  function noted(payment: PaymentRow, result: SettleResult): SettleResult {
-    if (result.status !== 'unknown') again.delete(payment.id);
-    else if (remote) again.set(payment.id, performance.now() + remote.restMs);
-    return result;
-  }
+  const noted = (payment: PaymentRow, result: SettleResult) => remote?.noted(payment, result) ?? result;
 
   async function send(presented: X402Credential, payment: PaymentRow, amount: Money): Promise<SettleResult> {
     const { payload, accepted } = accepting(
@@ -164,7 +141,8 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
       const elsewhere = await remote?.settle(payload, required);
       if (elsewhere?.success) return confirmed(presented, payment, amount);
       const result = elsewhere ?? (await asking.run(asked, () => facilitator.settle(payload, required)));
-      if ('transaction' in result && result.success) return { status: 'settled', reference: result.transaction };
+      if (result.success && result.transaction !== undefined)
+        return { status: 'settled', reference: result.transaction };
       if (result.errorReason?.includes('pending'))
         return { status: 'unknown', reason: 'the network did not confirm in time' };
       const found = await lookUp(chain, presented.payload, payment, amount);
@@ -282,7 +260,7 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
         if (found) return found;
         if (expired)
           return noted(payment, { status: 'failed', reason: 'the authorization expired before the network took it' });
-        if (remote?.isResting || (again.get(payment.id) ?? 0) > performance.now())
+        if (remote?.mayAsk(payment) === false)
           return { status: 'unknown', reason: 'the facilitator did not settle it a moment ago' };
         const result = await send(presented, payment, moves);
         // A refusal of this one says nothing of the one before, which may wait in a pool until its signature expires.
@@ -310,9 +288,14 @@ function accepting({ version, payload }: X402Credential, offered: X402Requiremen
 /** What a facilitator elsewhere would do is tried in its name. */
 function inTheNameOf(remote: RemoteFacilitator, client: X402Client) {
   return {
-    getAddresses: () => (remote.account ? [remote.account] : []),
-    readContract: (asked: Parameters<X402Client['readContract']>[0]) =>
-      client.readContract({ ...asked, ...(remote.account ? { account: remote.account } : {}) }),
+    getAddresses() {
+      const account = remote.accountOf('upto');
+      return account ? [account] : [];
+    },
+    readContract(asked: Parameters<X402Client['readContract']>[0]) {
+      const account = remote.accountOf('upto');
+      return client.readContract({ ...asked, ...(account ? { account } : {}) });
+    },
   };
 }
 

@@ -1,33 +1,22 @@
 /**
  * A facilitator that the operator names, in place of the one in this process (x402 specification, section 7: GET
  * /supported, POST /verify and /settle). It is believed in nothing: its answers are bounded and checked here, payments
- * are verified by this host before it is asked, and what it says to have settled is looked up on the chain (rails.ts).
+ * are verified by this host before it is asked, and what it says to have settled is looked up on the chain (by rails).
  */
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
 import type { Logger } from 'pino';
-import type { Hex } from 'viem';
 import { z } from 'zod';
 import { Problem } from '../../../shared/problem.ts';
-import type { X402Network } from '../../network/types.ts';
+import type { SettleResult } from '../../terms.ts';
 import type { FacilitatorStatus } from '../../types.ts';
 import { type Authorize, authorizer, type FacilitatorSettings } from './facilitator-key.ts';
+import { type ReadSchemes, type Schemes, type Supported, supportedAnswer } from './supported.ts';
 
 const MOST_ANSWER_BYTES = 256 * 1_024;
 /** The operator is told once in this time, ms: payers cause it. */
 const WARN_MS = 10_000;
 
-const address = z.string().regex(/^0x[0-9a-fA-F]{40}$/) as unknown as z.ZodType<Hex>;
 const words = z.string().max(1_000).nullish();
-const supportedAnswer = z.object({
-  kinds: z.array(
-    z.object({
-      x402Version: z.number(),
-      scheme: z.string(),
-      network: z.string(),
-      extra: z.object({ facilitatorAddress: z.unknown() }).partial().nullish(),
-    }),
-  ),
-});
 const verifyAnswer = z.object({ isValid: z.boolean(), invalidReason: words });
 const settleAnswer = z.object({ success: z.boolean(), transaction: z.string().max(200).nullish(), errorReason: words });
 
@@ -41,6 +30,8 @@ const NOT_SENT =
 
 export interface Settled {
   success: boolean;
+  /** What it says to have sent. */
+  transaction: string | undefined;
   errorReason?: string | undefined;
   /** It was refused, and nothing was sent to the chain. */
   isRefusal: boolean;
@@ -48,7 +39,9 @@ export interface Settled {
 
 export interface RemoteOptions {
   settings: FacilitatorSettings;
-  network: Pick<X402Network, 'network' | 'getClient'>;
+  /** CAIP-2. */
+  network: string;
+  schemes: ReadSchemes;
   log: Pick<Logger, 'warn'>;
   /** What it settles is another by now. */
   onChange?: () => void;
@@ -58,12 +51,17 @@ export class RemoteFacilitator {
   readonly #base: string;
   readonly #authorize: Authorize;
   readonly #options: RemoteOptions;
-  /** By scheme; of `upto` the account that payers sign for. Undefined: it has not said yet. */
-  #supported: ReadonlyMap<string, Hex | undefined> | undefined;
+  /** Undefined: it has not said yet. */
+  #supported: Supported | undefined;
   #failedAt = Number.NEGATIVE_INFINITY;
   #warnedAt = Number.NEGATIVE_INFINITY;
   /** By what was asked: why that failed when it was asked last. */
   readonly #problems = new Map<string, string>();
+  /**
+   * When payments that were not settled are asked for again, by id: one that never will be must keep neither the others
+   * from their turn nor the facilitator busy.
+   */
+  readonly #again = new Map<string, number>();
 
   /** @throws Problem `invalid_config` */
   constructor(options: RemoteOptions) {
@@ -85,11 +83,10 @@ export class RemoteFacilitator {
 
   /** Asks what it settles. Without an answer, what it said last counts; nothing is offered before the first. */
   async refresh(): Promise<void> {
-    let found: Map<string, Hex | undefined>;
+    let found: Supported;
     try {
       found = await this.supported();
-      if (found.size === 0)
-        this.#warn('supported', `it settles nothing by x402 v2 on ${this.#options.network.network}`);
+      if (found.size === 0) this.#warn('supported', `it settles nothing by x402 v2 on ${this.#options.network}`);
     } catch (error) {
       return this.#warn('supported', (error as Error).message);
     }
@@ -98,37 +95,21 @@ export class RemoteFacilitator {
     this.#options.onChange?.();
   }
 
-  /** @returns schemes that it settles on this network, as `#supported`. @throws Error whose message holds no secret */
-  async supported(): Promise<Map<string, Hex | undefined>> {
-    const { network, getClient } = this.#options.network;
-    const { kinds } = await this.#ask(supportedAnswer, 'GET', 'supported');
+  /** @returns what it settles on this network. @throws Error whose message holds no secret */
+  async supported(): Promise<Supported> {
+    const { network, schemes } = this.#options;
+    const { kinds, signers } = await this.#ask(supportedAnswer, 'GET', 'supported');
     const ours = kinds.filter((kind) => kind.x402Version === 2 && kind.network === network);
-    const found = new Map<string, Hex | undefined>();
-    if (ours.some(({ scheme }) => scheme === 'exact')) found.set('exact', undefined);
-    const accounts = ours.flatMap(({ scheme, extra }) => {
-      const account = address.safeParse(extra?.facilitatorAddress);
-      return scheme === 'upto' && account.success ? account.data : [];
-    });
-    const account = accounts.find((one) => one === this.account) ?? accounts[0];
-    if (account === undefined) return found;
-    // What an account with code sends has no form by which a payment is found on the chain again.
-    const code = await getClient()
-      .getCode({ address: account })
-      .catch(() => {
-        // The cause quotes the node's URL, which may hold a key.
-        throw new Error('the node at payments.x402.rpcUrl does not say what account it sends from');
-      });
-    if (code === undefined || code === '0x') found.set('upto', account);
-    return found;
+    return schemes({ kinds: ours, signers: signers ?? {} }, this.#supported);
   }
 
-  settles(scheme: 'exact' | 'upto'): boolean {
+  settles(scheme: keyof Schemes): boolean {
     return this.#supported?.has(scheme) ?? false;
   }
 
-  /** The account that payers by `upto` sign for. */
-  get account(): Hex | undefined {
-    return this.#supported?.get('upto');
+  /** The account that payers by this scheme sign for, where there is one. */
+  accountOf<S extends keyof Schemes>(scheme: S): Schemes[S] | undefined {
+    return this.#supported?.get(scheme) as Schemes[S] | undefined;
   }
 
   /** What can wait leaves it alone for this time after it failed, ms. */
@@ -139,6 +120,18 @@ export class RemoteFacilitator {
   /** Whether it failed a moment ago, whatever it was asked. */
   get isResting(): boolean {
     return performance.now() - this.#failedAt < this.restMs;
+  }
+
+  /** Whether a payment may be asked for again now. */
+  mayAsk({ id }: { id: string }): boolean {
+    return !this.isResting && (this.#again.get(id) ?? 0) <= performance.now();
+  }
+
+  /** What became of a payment when it was asked for. @returns that */
+  noted({ id }: { id: string }, result: SettleResult): SettleResult {
+    if (result.status === 'unknown') this.#again.set(id, performance.now() + this.restMs);
+    else this.#again.delete(id);
+    return result;
   }
 
   /** @throws Problem `payment_invalid` when it would not settle the payment, or does not answer */
@@ -164,7 +157,7 @@ export class RemoteFacilitator {
       const { success, transaction, errorReason } = answer;
       const isRefusal = !success && !transaction && NOT_SENT.test(errorReason ?? '');
       if (!success && !isRefusal && !errorReason?.includes('pending')) this.#warn('settle', reason(errorReason));
-      return { success, errorReason: errorReason ?? undefined, isRefusal };
+      return { success, transaction: transaction ?? undefined, errorReason: errorReason ?? undefined, isRefusal };
     } catch (error) {
       this.#failed('settle', error);
       throw error;

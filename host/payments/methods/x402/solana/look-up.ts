@@ -1,22 +1,23 @@
 /** What Solana says of a transaction: whether it happened, and whether it never will. */
 import { setTimeout as delay } from 'node:timers/promises';
+import { Problem } from '../../../../shared/problem.ts';
 import type { SolanaNetwork } from '../../../network/types.ts';
 import type { SettleResult } from '../../../terms.ts';
 
 type Ask = SolanaNetwork['ask'];
 
 /** Clients poll as often; a slot takes 400 ms. */
-const POLL_MS = 250;
+export const POLL_MS = 250;
 const CONFIRM_MS = 20_000;
 /** A transaction lives for about a minute: nodes that lag behind may take an expired one for younger than it is. */
-const LONGEST_LIFE_MS = 180_000;
+export const LONGEST_LIFE_MS = 180_000;
 
 interface Status {
   err: unknown;
   confirmationStatus: 'processed' | 'confirmed' | 'finalized' | null;
 }
 
-const SILENT: SettleResult = { status: 'unknown', reason: 'the network does not answer' };
+export const SILENT: SettleResult = { status: 'unknown', reason: 'the network does not answer' };
 
 /** @returns undefined: the node does not know it */
 export async function outcome(ask: Ask, signature: string): Promise<SettleResult | undefined> {
@@ -62,5 +63,16 @@ export async function isOver(ask: Ask, blockhash: string, since: number): Promis
     return seconds !== null && seconds * 1000 < since;
   } catch {
     return false;
+  }
+}
+
+/** What an account of the token holds. @throws Problem `payment_invalid` where the node does not answer */
+export async function heldIn(ask: Ask, account: string): Promise<bigint> {
+  try {
+    const how = { commitment: 'confirmed' };
+    const { value } = await ask<{ value: { amount: string } }>('getTokenAccountBalance', [account, how]);
+    return BigInt(value.amount);
+  } catch (cause) {
+    throw new Problem('payment_invalid', 'The network does not answer; try again in a moment.', { cause });
   }
 }

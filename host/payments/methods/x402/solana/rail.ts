@@ -1,41 +1,39 @@
 /**
- * x402 `exact` on Solana: the payer signs a transfer whose fee the host pays, and x402's own facilitator checks it. The
- * host signs it only to settle it. Its signature, by which the chain knows it, follows from the transaction and the key:
- * after a crash it is the same, so that nothing of it has to be noted.
+ * x402 `exact` on Solana: the payer signs a transfer whose fee another pays, and x402's own facilitator checks it. The
+ * host signs it to settle it, or has a facilitator elsewhere do so.
  */
-import {
-  type Address,
-  type CompiledTransactionMessage,
-  getBase58Decoder,
-  getCompiledTransactionMessageDecoder,
-  getTransactionDecoder,
-  isAddress,
-} from '@solana/kit';
+import { type Address, isAddress } from '@solana/kit';
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
-import type { PaymentRow } from '../../../../registry/payments/schema.ts';
 import { Problem } from '../../../../shared/problem.ts';
-import type { SolanaNetwork } from '../../../network/types.ts';
-import { custodyOf, lower, type SettleResult, type Terms } from '../../../terms.ts';
+import { custodyOf, lower, type Terms } from '../../../terms.ts';
 import type { Address as PayerAddress } from '../../../types.ts';
 import type { Rail } from '../../method.ts';
-import { readX402, signedMessage, type X402Credential, x402Of } from '../credential.ts';
+import { x402Of } from '../credential.ts';
 import type { Gas } from '../gas.ts';
 import { type X402Offer, x402Offer } from '../offer.ts';
+import type { SolanaPlace } from '../place.ts';
 import { reason } from '../remote-facilitator.ts';
+import type { X402Requirements } from '../requirements.ts';
 import { MOST_COMPUTE_UNITS, MOST_PRIORITY_FEE, MOST_SIGNATURES } from './cost.ts';
-import { confirmed, isOver, outcome } from './look-up.ts';
+import { heldIn } from './look-up.ts';
+import { ownSettler, remoteSettler, type Settler } from './settlers.ts';
+import { assertLeavesFeePayerAlone, readable, type Sent, sentBy, sourceOf, transactionOf } from './transaction.ts';
 
 /** Blocks know a transaction for 150 slots of 0.4 s after the block that it names, ms. */
 const LIFE_MS = 60_000;
 const TIMEOUT_SECONDS = 60;
 
-export function solanaRail(network: SolanaNetwork, gas: Gas): Rail {
-  const { ask, feePayer } = network;
+export function solanaRail({ network, remote }: SolanaPlace, gas: Gas): Rail {
+  const { ask } = network;
+  /** Of what is signed from now on. */
+  const feePayer = () => (remote ? remote.accountOf('exact') : network.feePayer);
+  /** Sent by the host for a payment. */
+  const transactions = remote ? 0 : 1;
   const asset = `${network.network}/${network.token}`;
   const facilitator = new ExactSvmScheme(
     {
-      getAddresses: () => [feePayer as Address],
+      getAddresses: () => [feePayer() as Address],
       async simulateTransaction(transaction) {
         const how = { encoding: 'base64', commitment: 'confirmed', sigVerify: false, replaceRecentBlockhash: false };
         const { value } = await ask<{ value: { err: unknown } }>('simulateTransaction', [transaction, how]);
@@ -56,28 +54,24 @@ export function solanaRail(network: SolanaNetwork, gas: Gas): Rail {
     return payTo !== undefined && network.operators.includes(lower(payTo)) ? network.recipient : undefined;
   }
 
-  /** The transaction of a payment, signed as who pays its fee. */
-  async function signed(payment: PaymentRow) {
-    const bytes = transactionOf(readX402(payment.credential ?? ''));
-    const message = signedMessage(bytes);
-    const signature = await network.sign(message);
-    bytes.set(signature, 1);
+  function requirements(amount: bigint, payTo: string, payer: string): X402Requirements {
     return {
-      signature: getBase58Decoder().decode(signature),
-      wire: bytes.toString('base64'),
-      blockhash: messageOf(message).lifetimeToken,
+      scheme: 'exact',
+      network: network.network,
+      asset: network.token,
+      amount: amount.toString(),
+      payTo,
+      maxTimeoutSeconds: TIMEOUT_SECONDS,
+      extra: { feePayer: payer },
     };
   }
 
-  /** @returns undefined where it is not known to have been refused */
-  async function send(wire: string): Promise<SettleResult | undefined> {
-    try {
-      await ask('sendTransaction', [wire, { encoding: 'base64', preflightCommitment: 'confirmed' }]);
-    } catch (error) {
-      if (isRefusal(error)) return { status: 'failed', reason: 'the network refused the transaction' };
-    }
-    return undefined;
-  }
+  const own = ownSettler(network);
+  const elsewhere = remoteSettler(network, remote, ({ payment, feePayer: payer }) =>
+    requirements(payment.authorized, payment.recipient, payer),
+  );
+  /** By whose signature a transaction waits for: the facilitator may have been another when it was made. */
+  const settlerOf = (sent: Sent): Settler => (sent.feePayer === network.feePayer ? own : elsewhere);
 
   return {
     name: 'x402/exact',
@@ -88,7 +82,8 @@ export function solanaRail(network: SolanaNetwork, gas: Gas): Rail {
       // An owner proves itself with an EVM key, so deploys are not paid on Solana. The host sends no money there.
       if (terms.kind !== 'route' || custody !== 'direct' || recipient === undefined || !isAddress(recipient))
         return undefined;
-      if (!gas.mayOffer(terms, network.network)) return undefined;
+      const payer = feePayer();
+      if (payer === undefined || !gas.mayOffer(terms, network.network, transactions)) return undefined;
       return {
         via: 'x402',
         rail: 'x402/exact',
@@ -96,15 +91,7 @@ export function solanaRail(network: SolanaNetwork, gas: Gas): Rail {
         asset,
         recipient: recipient as unknown as PayerAddress,
         payTo: recipient as unknown as PayerAddress,
-        requirements: {
-          scheme: 'exact',
-          network: network.network,
-          asset: network.token,
-          amount: terms.amount.toString(),
-          payTo: recipient,
-          maxTimeoutSeconds: TIMEOUT_SECONDS,
-          extra: { feePayer },
-        },
+        requirements: requirements(terms.amount, recipient, payer),
       };
     },
 
@@ -124,6 +111,8 @@ export function solanaRail(network: SolanaNetwork, gas: Gas): Rail {
         );
       if (!answer.isValid || !answer.payer)
         throw new Problem('payment_invalid', `x402: ${reason(answer.invalidReason)}.`);
+      const accepted = requirements as PaymentRequirements;
+      await remote?.verify({ ...payload, accepted }, accepted);
       const source = sourceOf(message);
       const left = () => heldIn(ask, source);
       return {
@@ -135,80 +124,18 @@ export function solanaRail(network: SolanaNetwork, gas: Gas): Rail {
     },
 
     async settle(payment) {
-      await gas.note(payment.tenant, network.network);
-      const { signature, wire } = await signed(payment);
-      const refused = await send(wire);
-      // A node may refuse what it has taken a moment ago.
-      return refused ? ((await outcome(ask, signature)) ?? refused) : confirmed(ask, signature);
+      await gas.note(payment.tenant, network.network, transactions);
+      const sent = sentBy(payment);
+      return settlerOf(sent).settle(sent);
     },
 
     async reconcile(payment) {
-      const { signature, wire, blockhash } = await signed(payment);
-      const over = await isOver(ask, blockhash, payment.createdAt);
-      const found = await outcome(ask, signature);
-      if (found) return found;
-      if (over) return { status: 'failed', reason: 'the transaction expired before the network took it' };
-      await send(wire);
-      return (await outcome(ask, signature)) ?? { status: 'unknown', reason: 'the network has not confirmed it yet' };
+      const sent = sentBy(payment);
+      return settlerOf(sent).reconcile(sent);
     },
   };
 }
 
 function never(): never {
   throw new Error('x402 only verifies here');
-}
-
-function transactionOf({ payload: { payload } }: X402Credential): Buffer {
-  if ('transaction' in payload) return Buffer.from(payload.transaction, 'base64');
-  throw new Problem('payment_invalid', 'Not a payment on Solana.');
-}
-
-function messageOf(message: Uint8Array): CompiledTransactionMessage & { lifetimeToken: string } {
-  return getCompiledTransactionMessageDecoder().decode(message) as never;
-}
-
-/** What x402's code cannot read it prints, and callers could fill the log with it. @throws Problem `payment_invalid` */
-function readable(transaction: Uint8Array): CompiledTransactionMessage {
-  try {
-    return messageOf(new Uint8Array(getTransactionDecoder().decode(transaction).messageBytes));
-  } catch (cause) {
-    throw new Problem('payment_invalid', 'This is not a readable transaction of Solana.', { cause });
-  }
-}
-
-/**
- * The host signs for the fee alone. Instructions that x402 lets through beside the transfer, those of Lighthouse, could
- * take the rent of new accounts from whoever of the signers they name.
- * @throws Problem `payment_invalid`
- */
-function assertLeavesFeePayerAlone(message: CompiledTransactionMessage): void {
-  const instructions = 'instructions' in message ? message.instructions : [];
-  const isUsed = instructions.some(
-    ({ accountIndices, programAddressIndex }) => programAddressIndex === 0 || accountIndices?.includes(0),
-  );
-  if (isUsed || instructions.length === 0)
-    throw new Problem('payment_invalid', 'x402: the wallet that pays the fee has no part in the instructions.');
-}
-
-/** The account that the transfer takes from; x402 has seen that the third instruction is that. */
-function sourceOf(message: CompiledTransactionMessage): string {
-  const [, , transfer] = 'instructions' in message ? message.instructions : [];
-  return message.staticAccounts[transfer?.accountIndices?.[0] ?? -1] ?? '';
-}
-
-/** @throws Problem `payment_invalid` where the node does not answer */
-async function heldIn(ask: SolanaNetwork['ask'], account: string): Promise<bigint> {
-  try {
-    const how = { commitment: 'confirmed' };
-    const { value } = await ask<{ value: { amount: string } }>('getTokenAccountBalance', [account, how]);
-    return BigInt(value.amount);
-  } catch (cause) {
-    throw new Problem('payment_invalid', 'The network does not answer; try again in a moment.', { cause });
-  }
-}
-
-/** Whether the node looked at the transaction and did not pass it on; one that it knows already it refuses, too. */
-function isRefusal(error: unknown): boolean {
-  const { code, message, details } = error as { code?: number; message?: string; details?: string };
-  return code === -32002 && !/already.?(been )?processed/i.test(`${message} ${details}`);
 }

@@ -1,0 +1,75 @@
+/** A transaction of Solana as its payer signed it: what it says, and that its instructions leave who pays the fee alone. */
+import {
+  type CompiledTransactionMessage,
+  getCompiledTransactionMessageDecoder,
+  getTransactionDecoder,
+} from '@solana/kit';
+import type { PaymentRow } from '../../../../registry/payments/schema.ts';
+import { Problem } from '../../../../shared/problem.ts';
+import { readX402, signedMessage, type X402Credential } from '../credential.ts';
+
+type Message = CompiledTransactionMessage & { lifetimeToken: string };
+
+/** Where x402 has the transfer among the instructions. */
+const TRANSFER = 2;
+
+/** A payment's transaction, after it was verified. */
+export interface Sent {
+  payment: PaymentRow;
+  credential: X402Credential;
+  wire: Buffer;
+  /** What is signed, which the chain takes once, whoever signs it. */
+  message: Uint8Array;
+  blockhash: string;
+  feePayer: string;
+  /** The account that the money comes from. */
+  source: string;
+}
+
+export function sentBy(payment: PaymentRow): Sent {
+  const credential = readX402(payment.credential ?? '');
+  const wire = transactionOf(credential);
+  const message = signedMessage(wire);
+  const compiled = decoded(message);
+  const { lifetimeToken: blockhash, staticAccounts } = compiled;
+  const [feePayer = ''] = staticAccounts;
+  return { payment, credential, wire, message, blockhash, feePayer, source: sourceOf(compiled) };
+}
+
+/** The account that the transfer takes from. */
+export function sourceOf(message: CompiledTransactionMessage): string {
+  const transfer = 'instructions' in message ? message.instructions[TRANSFER] : undefined;
+  return message.staticAccounts[transfer?.accountIndices?.[0] ?? -1] ?? '';
+}
+
+export function transactionOf({ payload: { payload } }: X402Credential): Buffer {
+  if ('transaction' in payload) return Buffer.from(payload.transaction, 'base64');
+  throw new Problem('payment_invalid', 'Not a payment on Solana.');
+}
+
+function decoded(message: Uint8Array): Message {
+  return getCompiledTransactionMessageDecoder().decode(message) as Message;
+}
+
+/** What x402's code cannot read it prints, and callers could fill the log with it. @throws Problem `payment_invalid` */
+export function readable(transaction: Uint8Array): CompiledTransactionMessage {
+  try {
+    return decoded(new Uint8Array(getTransactionDecoder().decode(transaction).messageBytes));
+  } catch (cause) {
+    throw new Problem('payment_invalid', 'This is not a readable transaction of Solana.', { cause });
+  }
+}
+
+/**
+ * Who pays the fee signs for that alone. Instructions that x402 lets through beside the transfer, those of Lighthouse,
+ * could take the rent of new accounts from whoever of the signers they name.
+ * @throws Problem `payment_invalid`
+ */
+export function assertLeavesFeePayerAlone(message: CompiledTransactionMessage): void {
+  const instructions = 'instructions' in message ? message.instructions : [];
+  const isUsed = instructions.some(
+    ({ accountIndices, programAddressIndex }) => programAddressIndex === 0 || accountIndices?.includes(0),
+  );
+  if (isUsed || instructions.length === 0)
+    throw new Problem('payment_invalid', 'x402: the wallet that pays the fee has no part in the instructions.');
+}
