@@ -1,4 +1,5 @@
 /** Two nodes of one host over a real PostgreSQL: what one is told, the other has; money moves once; one dies, the other serves. */
+import type { Address } from '@solana/kit';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { postgresClient } from '../../host/registry/postgres/client.ts';
 import { commandOf, processTree } from '../bench/processes.ts';
@@ -18,11 +19,13 @@ import { Cluster, clusterPrograms } from './support/cluster.ts';
 import type { TestHost } from './support/host.ts';
 import { mppBalance, x402Balance } from './support/local-network.ts';
 import { available } from './support/programs.ts';
+import { fillFeePayer, type SolanaNode, solanaClient, solanaFlags, startSolanaNode } from './support/solana-node.ts';
 import { until } from './support/until.ts';
 
 const UPDATES = 4;
 const CREDENTIALS = 10;
 const VOUCHERS = 3;
+const ON_SOLANA = 4;
 const CLAIMS = 3;
 const MINUTE_MS = 60_000;
 const PRICE = 10_000n;
@@ -45,10 +48,14 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
   let b: TestHost;
   let payAt: (host: TestHost) => Fetch;
   let proveAt: (host: TestHost) => Fetch;
+  let solana: SolanaNode;
+  let seller: Address;
 
   beforeAll(async () => {
-    cluster = await Cluster.start();
-    [a, b] = await Promise.all([cluster.node('a', cluster.mpp), cluster.node('b', cluster.mpp)]);
+    [cluster, solana] = await Promise.all([Cluster.start(), startSolanaNode()]);
+    ({ address: seller } = await solana.wallet(0n));
+    const flags = solanaFlags(solana, seller);
+    [a, b] = await Promise.all([cluster.node('a', { ...flags, ...cluster.mpp }), cluster.node('b', { ...flags, ...cluster.mpp })]);
     payAt = (host) =>
       x402Fetch(
         cluster.network,
@@ -62,7 +69,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
         cluster.via(() => host),
       );
   });
-  afterAll(() => cluster?.stop());
+  afterAll(() => Promise.all([cluster?.stop(), solana?.close()]));
 
   const text = async (host: TestHost, path: string) => (await fetch(`${host.url}${path}`)).text();
   async function update(host: TestHost, slug: string, body: Record<string, unknown>): Promise<void> {
@@ -122,53 +129,58 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     expect((await fetch(`${a.url}/first/`)).status).toBe(200);
   });
 
+  type Shown = Record<string, string>;
+
+  /** Shows a credential, or two of one key, at the same moment: one is sold; who is second waits, or hears that the other is at it. */
+  async function atBoth(path: string, atA: Shown, atB = atA): Promise<void> {
+    const ask = (host: TestHost, headers: Shown) => cluster.via(() => host)(`${cluster.url}${path}`, { headers });
+    const answers = await Promise.all([ask(a, atA), ask(b, atB)]);
+    const codes = await Promise.all(
+      answers.map(async (one) => {
+        if (one.status === 200) return 'sold';
+        const { code, detail } = (await one.json()) as { code: string; detail: string };
+        return ['in_progress', 'payment_pending'].includes(code) ? 'at work' : `${code}: ${detail}`;
+      }),
+    );
+    expect(codes).toContain('sold');
+    expect(['sold', 'at work']).toEqual(expect.arrayContaining(codes));
+    // Whoever lost the answer gets it of either.
+    for (const again of [await ask(b, atA), await ask(a, atB)]) {
+      expect([again.status, await again.text()]).toEqual([200, 'sold']);
+      expect(again.headers.get('x-payment-replayed')).toBe('1');
+    }
+  }
+
   it('a credential, or an Idempotency-Key, that is shown to both at once is charged once', async () => {
-    const paidRoutes = [{ method: 'GET', path: '/paid', price: '0.01', description: 'one' }];
+    const paidRoutes = [{ method: 'GET', path: '/paid', price: '0.01', description: 'one', solana: seller }];
     await deploy(payAt(b), cluster.url, { slug: 'shop', code: HELLO('sold'), paidRoutes });
+    const url = `${cluster.url}/shop/paid`;
     const payer = account(cluster.network, 1).address;
     const before = await x402Balance(cluster.chain, payer);
     for (let at = 0; at < CREDENTIALS; at++) {
-      const payment = (index: number) =>
-        paymentFor(
-          `${cluster.url}/shop/paid`,
-          (fetch) =>
-            x402Fetch(
-              cluster.network,
-              1,
-              cluster.via(() => (index % 2 ? a : b), fetch),
-            ) as typeof globalThis.fetch,
-        );
-      const credential = await payment(at);
+      const payment = (index: number) => {
+        const via = (fetch: typeof globalThis.fetch) => cluster.via(() => (index % 2 ? a : b), fetch);
+        return paymentFor(url, (fetch) => x402Fetch(cluster.network, 1, via(fetch)) as typeof fetch);
+      };
       // Every other time each has a payment of its own, under one Idempotency-Key.
       const key = { 'idempotency-key': `both at once ${at}` };
-      const shown =
-        at % 2 ? [credential, await payment(at + 1)].map((one) => ({ ...one, ...key })) : [credential, credential];
-      const show = (host: TestHost, headers: Headers | undefined) =>
-        cluster.via(() => host)(`${cluster.url}/shop/paid`, { headers: headers ?? {} });
-      const answers = await Promise.all([show(a, shown[0]), show(b, shown[1])]);
-      // Who is second waits, or hears that the other is at it.
-      const codes = await Promise.all(
-        answers.map(async (one) => {
-          if (one.status === 200) return 'sold';
-          const { code, detail } = (await one.json()) as { code: string; detail: string };
-          return ['in_progress', 'payment_pending'].includes(code) ? 'at work' : `${code}: ${detail}`;
-        }),
-      );
-      expect(codes, codes.join()).toContain('sold');
-      expect(['sold', 'at work']).toEqual(expect.arrayContaining(codes));
-      // Whoever lost the answer gets it of either.
-      for (const [index, host] of [b, a].entries()) {
-        const again = await show(host, shown[index]);
-        expect([again.status, await again.text()]).toEqual([200, 'sold']);
-        expect(again.headers.get('x-payment-replayed')).toBe('1');
-      }
+      if (at % 2) await atBoth('/shop/paid', { ...(await payment(at)), ...key }, { ...(await payment(at + 1)), ...key });
+      else await atBoth('/shop/paid', await payment(at));
     }
     expect(before - (await x402Balance(cluster.chain, payer))).toBe(BigInt(CREDENTIALS) * PRICE);
+    await fillFeePayer(solana, b);
+    const paying = await solana.wallet(BigInt(ON_SOLANA) * PRICE);
+    for (let at = 0; at < ON_SOLANA; at++) {
+      const via = (fetch: typeof globalThis.fetch) => cluster.via(() => (at % 2 ? a : b), fetch);
+      await atBoth('/shop/paid', await paymentFor(url, (fetch) => solanaClient(solana, paying, via(fetch)).fetch));
+    }
+    expect(await solana.held(seller)).toBe(BigInt(ON_SOLANA) * PRICE);
     const [books] = await rows(
       `SELECT count(*) AS count, sum(charged) AS charged FROM payments
         WHERE slug = 'shop' AND kind = 'route' AND state = 'answered'`,
     );
-    expect([books?.count, books?.charged]).toEqual([CREDENTIALS, CREDENTIALS * Number(PRICE)]);
+    const sold = CREDENTIALS + ON_SOLANA;
+    expect([books?.count, books?.charged]).toEqual([sold, sold * Number(PRICE)]);
   });
 
   it('a session’s channel at both at once: a voucher serves one call, and books, receipts and chain agree', async () => {
@@ -429,6 +441,18 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     await b.advance(MINUTE_MS);
     const ran = `SELECT tenant FROM cron_runs WHERE outcome = 'ok'`;
     await until(async () => (await rows(ran)).length > 0);
+    const before = await solana.held(seller);
+    const lost: Record<string, string>[] = [];
+    for (const isTaken of [true, false]) {
+      const client = solanaClient(
+        solana,
+        await solana.wallet(PRICE),
+        cluster.via(() => a),
+      );
+      await solana.silentAt(isTaken, () => client.fetch(`${cluster.url}/shop/paid`));
+      lost.push({ 'payment-signature': client.sent.signature });
+    }
+    solana.fault = () => undefined;
     await a.kill();
     expect(await text(b, '/timed/')).toBe('timed');
     await update(b, 'first', { code: HELLO('alone ') });
@@ -437,6 +461,11 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     await until(async () => (await rows(ran)).length > 1);
     const times = (await rows('SELECT scheduled_at FROM cron_runs')).map(({ scheduled_at }) => scheduled_at);
     expect(new Set(times).size).toBe(times.length);
+    // What the other had recorded is settled once, whether it was sent or not; its answer went with it, and is owed.
+    await until(async () => (await rows(`SELECT id FROM payments WHERE state = 'settling'`)).length === 0);
+    for (const headers of lost)
+      expect((await cluster.via(() => b)(`${cluster.url}/shop/paid`, { headers })).status).toBe(502);
+    expect((await solana.held(seller)) - before).toBe(BigInt(lost.length) * PRICE);
   });
 
   it('a node that was killed comes back on its data folder at once, and ends when it is removed', async () => {

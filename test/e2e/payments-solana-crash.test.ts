@@ -1,9 +1,8 @@
 /** kill -9 around the moment in which a payment on Solana is sent: it moves once, and the payer gets what it paid for. */
-import { lamports } from '@solana/kit';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { deploy, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
-import { type SolanaNode, solanaClient, startSolanaNode } from './support/solana-node.ts';
+import { fillFeePayer, type SolanaNode, solanaClient, solanaFlags, startSolanaNode } from './support/solana-node.ts';
 import { until } from './support/until.ts';
 
 const PRICE = 50_000n;
@@ -14,13 +13,7 @@ let host: TestHost;
 beforeAll(async () => {
   node = await startSolanaNode();
   const operator = await node.wallet(0n);
-  host = await startHost({
-    flags: {
-      'payments-solana-network': 'solana-devnet',
-      'payments-solana-rpc-url': node.url,
-      'payments-solana-recipient': operator.address,
-    },
-  });
+  host = await startHost({ flags: solanaFlags(node, operator.address) });
 });
 afterAll(async () => {
   await host?.stop();
@@ -36,24 +29,12 @@ test('a host that is killed before or after the node has a transaction, settles 
   });
   const payer = await node.wallet(1_000_000n);
   const client = solanaClient(node, payer);
-  const { json } = await host.operator('GET', '/payments/wallets');
-  const { wallets } = json as { wallets: { address: string; name: string }[] };
-  const feePayer = wallets.find(({ name }) => name.startsWith('pays the fees of payments on Solana'));
-  node.svm.airdrop(feePayer?.address as never, lamports(1_000_000_000n));
+  await fillFeePayer(node, host);
 
   for (const [index, isTaken] of [true, false].entries()) {
-    const sent = Promise.withResolvers<void>();
-    node.fault = async (method, params) => {
-      if (method !== 'sendTransaction') return undefined;
-      if (isTaken) node.send(params);
-      sent.resolve();
-      return 'hang';
-    };
-    const lost = client.fetch(`${host.url}/shop/a`).catch(() => undefined);
-    await sent.promise;
+    await node.silentAt(isTaken, () => client.fetch(`${host.url}/shop/a`));
     expect(await node.held(seller.address)).toBe(BigInt(index) * PRICE + (isTaken ? PRICE : 0n));
     await host.kill();
-    await lost;
     node.fault = () => undefined;
     host = await host.restart();
     const again = await until(async () => {

@@ -3,13 +3,13 @@ import { randomBytes } from 'node:crypto';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createKeyPairSignerFromPrivateKeyBytes, lamports } from '@solana/kit';
+import { createKeyPairSignerFromPrivateKeyBytes } from '@solana/kit';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { MPPX_COMMAND, MPPX_PACKAGES, X402_PACKAGES } from '../../builtin-tenants/kit/stock-clients.ts';
 import { deploy, mppFetch } from './support/callers.ts';
 import { type EmptyFolder, emptyFolder } from './support/empty-folder.ts';
 import { startHost, type TestHost } from './support/host.ts';
-import { type SolanaNode, startSolanaNode } from './support/solana-node.ts';
+import { fillFeePayer, type SolanaNode, solanaFlags, startSolanaNode } from './support/solana-node.ts';
 import { until } from './support/until.ts';
 
 let solana: SolanaNode;
@@ -19,11 +19,7 @@ let folder: EmptyFolder;
 beforeAll(async () => {
   solana = await startSolanaNode();
   const { address } = await solana.wallet(0n);
-  const flags = {
-    'payments-solana-network': 'solana-devnet',
-    'payments-solana-rpc-url': solana.url,
-    'payments-solana-recipient': address,
-  };
+  const flags = solanaFlags(solana, address);
   [host, folder] = await Promise.all([startHost({ builtins: ['speech', 'pay', 'deals'], flags }), emptyFolder()]);
   await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), host.output);
   await deploy(mppFetch(host.network, 3), host.url, {
@@ -139,10 +135,7 @@ const SOLD: Record<string, [method: string, path: string, body?: object]> = {
 
 /** A wallet with USDC; and the host's own gets what fees take. */
 async function payerOnSolana(): Promise<number[]> {
-  const { json } = await host.operator('GET', '/payments/wallets');
-  const { wallets } = json as { wallets: { address: string; chain: string; coin?: string }[] };
-  const feePayer = wallets.find(({ chain, coin }) => chain === 'solana-devnet' && coin !== undefined);
-  solana.svm.airdrop(feePayer?.address as never, lamports(1_000_000_000n));
+  await fillFeePayer(solana, host);
   const key = randomBytes(32);
   await solana.holder((await createKeyPairSignerFromPrivateKeyBytes(key)).address, 1_000_000n);
   return [...key];

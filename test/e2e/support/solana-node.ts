@@ -20,11 +20,12 @@ import {
 import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
 import { FailedTransactionMetadata, LiteSVM } from 'litesvm';
+import type { TestHost } from './host.ts';
 
 export const DEVNET = 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1';
 export const USDC = address('4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU');
 const GENESIS = 'EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG';
-const TOKEN_PROGRAM = address('TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA');
+export const TOKEN_PROGRAM = address('TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA');
 const TOKEN_ACCOUNTS = address('ATokenGPvbdGVxr1b2hvZbsiqW5xWH25efTNsLJA8knL');
 const SOL = 1_000_000_000n;
 
@@ -44,6 +45,12 @@ export interface SolanaNode {
   /** Lets an address hold USDC. @returns its token account */
   holder(owner: Address, microUsd: bigint): Promise<Address>;
   held(owner: Address): Promise<bigint>;
+  /**
+   * Pays, and answers no transaction any more.
+   * @param isTaken whether the chain has it
+   * @returns once it was sent
+   */
+  silentAt(isTaken: boolean, pay: () => Promise<unknown>): Promise<void>;
   /** Takes a transaction as `sendTransaction` does. */
   send(params: Params): unknown;
   close(): Promise<void>;
@@ -52,8 +59,8 @@ export interface SolanaNode {
 const bytesOf = (of: Address) => Buffer.from(getAddressEncoder().encode(of));
 const context = { slot: 1, apiVersion: '2.3.0' };
 
-export async function tokenAccountOf(owner: Address, mint: Address = USDC): Promise<Address> {
-  const seeds = [bytesOf(owner), bytesOf(TOKEN_PROGRAM), bytesOf(mint)];
+export async function tokenAccountOf(owner: Address, mint = USDC, program = TOKEN_PROGRAM): Promise<Address> {
+  const seeds = [bytesOf(owner), bytesOf(program), bytesOf(mint)];
   const [found] = await getProgramDerivedAddress({ programAddress: TOKEN_ACCOUNTS, seeds });
   return found;
 }
@@ -184,6 +191,17 @@ export async function startSolanaNode(): Promise<SolanaNode> {
   return Object.assign(node, {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     send: (params: Params) => methods.sendTransaction?.(params),
+    async silentAt(isTaken: boolean, pay: () => Promise<unknown>) {
+      const sent = Promise.withResolvers<void>();
+      node.fault = (method, params) => {
+        if (method !== 'sendTransaction') return undefined;
+        if (isTaken) node.send(params);
+        sent.resolve();
+        return 'hang';
+      };
+      void pay().catch(() => undefined);
+      await sent.promise;
+    },
     async wallet(microUsd: bigint) {
       const signer = await generateKeyPairSigner();
       await node.holder(signer.address, microUsd);
@@ -211,13 +229,30 @@ export async function startSolanaNode(): Promise<SolanaNode> {
   });
 }
 
+/** Settings of a host that takes payments there. */
+export function solanaFlags({ url }: Pick<SolanaNode, 'url'>, recipient: string): Record<string, string> {
+  return {
+    'payments-solana-network': 'solana-devnet',
+    'payments-solana-rpc-url': url,
+    'payments-solana-recipient': recipient,
+  };
+}
+
+/** Gives the wallet of a host what fees take. */
+export async function fillFeePayer({ svm }: Pick<SolanaNode, 'svm'>, host: Pick<TestHost, 'operator'>): Promise<void> {
+  const { json } = await host.operator('GET', '/payments/wallets');
+  const { wallets } = json as { wallets: { address: string; chain: string; coin?: string }[] };
+  const feePayer = wallets.find(({ chain, coin }) => chain === 'solana-devnet' && coin !== undefined);
+  svm.airdrop(address(feePayer?.address ?? ''), lamports(SOL));
+}
+
 /** A stock client, and the credential that it sent last. */
-export function solanaClient(node: Pick<SolanaNode, 'url'>, signer: KeyPairSigner) {
+export function solanaClient(node: Pick<SolanaNode, 'url'>, signer: KeyPairSigner, send: typeof fetch = fetch) {
   const sent = { signature: '' };
   const recorded = async (input: string | URL | Request, init?: RequestInit) => {
     const request = new Request(input, init);
     sent.signature = request.headers.get('payment-signature') ?? sent.signature;
-    return fetch(request);
+    return send(request);
   };
   const client = new x402Client().register(DEVNET, new ExactSvmScheme(signer, { rpcUrl: node.url }));
   return { sent, fetch: wrapFetchWithPayment(recorded as typeof fetch, client) };
