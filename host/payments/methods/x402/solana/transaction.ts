@@ -2,6 +2,7 @@
 import {
   type CompiledTransactionMessage,
   getCompiledTransactionMessageDecoder,
+  getCompiledTransactionMessageEncoder,
   getTransactionDecoder,
 } from '@solana/kit';
 import type { PaymentRow } from '../../../../registry/payments/schema.ts';
@@ -51,13 +52,32 @@ function decoded(message: Uint8Array): Message {
   return getCompiledTransactionMessageDecoder().decode(message) as Message;
 }
 
-/** What x402's code cannot read it prints, and callers could fill the log with it. @throws Problem `payment_invalid` */
+/**
+ * What x402's code cannot read it prints, and callers could fill the log with it. What it reads in spite of its form, such
+ * as bytes after the end, the chain does not take.
+ * @throws Problem `payment_invalid`
+ */
 export function readable(transaction: Uint8Array): CompiledTransactionMessage {
   try {
-    return decoded(new Uint8Array(getTransactionDecoder().decode(transaction).messageBytes));
+    const { messageBytes } = getTransactionDecoder().decode(transaction);
+    const message = decoded(new Uint8Array(messageBytes));
+    if (!Buffer.from(getCompiledTransactionMessageEncoder().encode(message)).equals(Buffer.from(messageBytes)))
+      throw new Error('it is written in another form');
+    if (!namesOnlyAccounts(message)) throw new Error('it names an account that it does not have');
+    return message;
   } catch (cause) {
     throw new Problem('payment_invalid', 'This is not a readable transaction of Solana.', { cause });
   }
+}
+
+/** Of tables of accounts x402 says more. */
+function namesOnlyAccounts(message: CompiledTransactionMessage): boolean {
+  const { staticAccounts } = message;
+  if (!('instructions' in message) || ('addressTableLookups' in message && message.addressTableLookups?.length))
+    return true;
+  return message.instructions.every(({ accountIndices = [] }) =>
+    accountIndices.every((index) => index < staticAccounts.length),
+  );
 }
 
 /**
