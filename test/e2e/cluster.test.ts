@@ -129,11 +129,9 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     expect((await fetch(`${a.url}/first/`)).status).toBe(200);
   });
 
-  type Shown = Record<string, string>;
-
   /** Shows a credential, or two of one key, at the same moment: one is sold; who is second waits, or hears that the other is at it. */
-  async function atBoth(path: string, atA: Shown, atB = atA): Promise<void> {
-    const ask = (host: TestHost, headers: Shown) => cluster.via(() => host)(`${cluster.url}${path}`, { headers });
+  async function atBoth(path: string, atA: Headers, atB = atA): Promise<void> {
+    const ask = (host: TestHost, headers: Headers) => cluster.via(() => host)(`${cluster.url}${path}`, { headers });
     const answers = await Promise.all([ask(a, atA), ask(b, atB)]);
     const codes = await Promise.all(
       answers.map(async (one) => {

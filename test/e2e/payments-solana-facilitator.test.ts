@@ -13,8 +13,9 @@ import { type Network, openNetwork } from '../../host/payments/network/index.ts'
 import { AdjustableClock } from '../../host/shared/clock.ts';
 import { configSchema } from '../../host/shared/config.ts';
 import { type Facilitator, startFacilitator } from './support/facilitators.ts';
-import { quiet, type Rig, startRig, until } from './support/payments-rig.ts';
+import { quiet, type Rig, startRig } from './support/payments-rig.ts';
 import { DEVNET, type SolanaNode, solanaClient, startSolanaNode } from './support/solana-node.ts';
+import { until } from './support/until.ts';
 
 const PRICE = 50_000n;
 const HELD = 2_000_000n;

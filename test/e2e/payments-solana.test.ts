@@ -21,13 +21,14 @@ import {
   setTransactionMessageFeePayer,
   setTransactionMessageLifetimeUsingBlockhash,
 } from '@solana/kit';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
 import defaults from '../../config/turnpike.default.json' with { type: 'json' };
 import { type Network, openNetwork } from '../../host/payments/network/index.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
 import { configSchema } from '../../host/shared/config.ts';
-import { mppClient, quiet, type Rig, startRig, x402Client as stockX402Client } from './support/payments-rig.ts';
+import { mppClient, quiet, type Rig, startRig, x402Client as stockX402Client, until } from './support/payments-rig.ts';
 import { DEVNET, type SolanaNode, solanaClient, startSolanaNode, tokenAccountOf, USDC } from './support/solana-node.ts';
+import { until } from './support/until.ts';
 
 const PRICE = 50_000n;
 const HELD = 1_000_000n;
@@ -77,7 +78,10 @@ beforeEach(async () => {
     ],
   });
 });
-afterEach(() => rig.close());
+afterEach(() => {
+  vi.useRealTimers();
+  return rig.close();
+});
 
 const key = (wallet: number) => network.wallets?.[wallet]?.privateKey ?? '0x';
 
@@ -335,4 +339,32 @@ test('a node that fails, or says what is not so, costs nobody the price twice', 
     expect((await pay()).status).toBe(200);
     expect((await node.held(seller.address)) - before).toBe(PRICE);
   }
+});
+
+test('what the node never took ends with its block, and can happen no more', async () => {
+  vi.useFakeTimers({ toFake: ['Date', 'performance'] });
+  const client = solanaClient(node, payer);
+  const sent = Promise.withResolvers<readonly unknown[]>();
+  node.fault = (method, params) => {
+    if (method !== 'sendTransaction') return undefined;
+    sent.resolve(params);
+    return { error: { code: -32005, message: 'behind' } };
+  };
+  const answer = client.fetch(`${rig.url}/a`);
+  const transaction = await sent.promise;
+  // Longer than a confirmation is waited for.
+  vi.advanceTimersByTime(25_000);
+  expect((await answer).status).toBe(503);
+  const state = async () => (await rig.registry.client.execute('SELECT state FROM payments')).rows[0]?.state;
+  node.svm.expireBlockhash();
+  vi.advanceTimersByTime(60_000);
+  // As long as nodes may differ, it is not given up.
+  const looked = node.calls.get('getSignatureStatuses') ?? 0;
+  await until(async () => (node.calls.get('getSignatureStatuses') ?? 0) > looked);
+  expect(await state()).toBe('settling');
+  vi.advanceTimersByTime(120_000);
+  await until(async () => (await state()) === 'released');
+  expect((await show('/a', client.sent.signature)).status).toBe(402);
+  expect(() => node.send(transaction)).toThrow(/Transaction simulation failed/);
+  expect([await node.held(seller.address), await node.held(payer.address)]).toEqual([0n, HELD]);
 });

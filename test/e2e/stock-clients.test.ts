@@ -30,8 +30,8 @@ beforeAll(async () => {
       : new Response('hello', { headers: { 'x-charge': '0.01' } }) }`,
     paidRoutes: [
       { method: 'GET', path: '/a/*', price: '0.01', solana: address },
-      { method: 'GET', path: '/metered', price: '0.03', mode: 'metered' },
-      { method: 'GET', path: '/events', price: '0.03', perEvent: '0.001', mode: 'metered' },
+      { method: 'GET', path: '/metered', price: '0.03', mode: 'metered', solana: address },
+      { method: 'GET', path: '/events', price: '0.03', perEvent: '0.001', mode: 'metered', solana: address },
     ],
   });
 });

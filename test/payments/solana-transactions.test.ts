@@ -34,8 +34,8 @@ import { micro } from '../../host/shared/money.ts';
 import { Problem } from '../../host/shared/problem.ts';
 import { DEVNET, TOKEN_PROGRAM, tokenAccountOf, USDC } from '../e2e/support/solana-node.ts';
 
-const TRIES = Number(process.env.CREDENTIALS ?? 300);
-const TIME = { timeout: 60_000 + TRIES * 20 };
+const TRIES = Number(process.env.CREDENTIALS ?? 100);
+const TIME = { timeout: 120_000 + TRIES * 100 };
 const PRICE = 50_000n;
 /** Where the payer's signature ends: after the count and that of who pays the fee, which is the host's to make. */
 const [SIGNED, MESSAGE] = [1 + 64, 1 + 2 * 64];

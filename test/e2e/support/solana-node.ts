@@ -59,7 +59,11 @@ export interface SolanaNode {
 const bytesOf = (of: Address) => Buffer.from(getAddressEncoder().encode(of));
 const context = { slot: 1, apiVersion: '2.3.0' };
 
-export async function tokenAccountOf(owner: Address, mint = USDC, program = TOKEN_PROGRAM): Promise<Address> {
+export async function tokenAccountOf(
+  owner: Address,
+  mint: Address = USDC,
+  program: Address = TOKEN_PROGRAM,
+): Promise<Address> {
   const seeds = [bytesOf(owner), bytesOf(program), bytesOf(mint)];
   const [found] = await getProgramDerivedAddress({ programAddress: TOKEN_ACCOUNTS, seeds });
   return found;

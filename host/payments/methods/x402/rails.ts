@@ -116,7 +116,7 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
         name: network.name,
         version: network.version,
         assetTransferMethod: scheme === 'exact' ? 'eip3009' : 'permit2',
-        ...(scheme === 'upto' ? { facilitatorAddress: remote ? remote.accountOf('upto') : account.address } : {}),
+        ...(scheme === 'upto' ? { facilitatorAddress: remote ? remote.accountsOf('upto')[0] : account.address } : {}),
         ...(terms.meta?.token === undefined ? {} : { challenge: terms.meta.token }),
       },
     };
@@ -288,12 +288,9 @@ function accepting({ version, payload }: X402Credential, offered: X402Requiremen
 /** What a facilitator elsewhere would do is tried in its name. */
 function inTheNameOf(remote: RemoteFacilitator, client: X402Client) {
   return {
-    getAddresses() {
-      const account = remote.accountOf('upto');
-      return account ? [account] : [];
-    },
+    getAddresses: () => remote.accountsOf('upto') as Hex[],
     readContract(asked: Parameters<X402Client['readContract']>[0]) {
-      const account = remote.accountOf('upto');
+      const [account] = remote.accountsOf('upto') as Hex[];
       return client.readContract({ ...asked, ...(account ? { account } : {}) });
     },
   };

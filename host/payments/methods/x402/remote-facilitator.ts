@@ -10,7 +10,7 @@ import { Problem } from '../../../shared/problem.ts';
 import type { SettleResult } from '../../terms.ts';
 import type { FacilitatorStatus } from '../../types.ts';
 import { type Authorize, authorizer, type FacilitatorSettings } from './facilitator-key.ts';
-import { type ReadSchemes, type Schemes, type Supported, supportedAnswer } from './supported.ts';
+import { type ReadSchemes, type Scheme, type Supported, supportedAnswer } from './supported.ts';
 
 const MOST_ANSWER_BYTES = 256 * 1_024;
 /** The operator is told once in this time, ms: payers cause it. */
@@ -103,13 +103,13 @@ export class RemoteFacilitator {
     return schemes({ kinds: ours, signers: signers ?? {} }, this.#supported);
   }
 
-  settles(scheme: keyof Schemes): boolean {
+  settles(scheme: Scheme): boolean {
     return this.#supported?.has(scheme) ?? false;
   }
 
-  /** The account that payers by this scheme sign for, where there is one. */
-  accountOf<S extends keyof Schemes>(scheme: S): Schemes[S] | undefined {
-    return this.#supported?.get(scheme) as Schemes[S] | undefined;
+  /** Those that payers by this scheme may sign for; the first is offered. */
+  accountsOf(scheme: Scheme): readonly string[] {
+    return this.#supported?.get(scheme) ?? [];
   }
 
   /** What can wait leaves it alone for this time after it failed, ms. */

@@ -26,14 +26,14 @@ const TIMEOUT_SECONDS = 60;
 
 export function solanaRail({ network, remote }: SolanaPlace, gas: Gas): Rail {
   const { ask } = network;
-  /** Of what is signed from now on. */
-  const feePayer = () => (remote ? remote.accountOf('exact') : network.feePayer);
+  /** Who may pay the fee; the first is offered. */
+  const feePayers = () => (remote ? remote.accountsOf('exact') : [network.feePayer]);
   /** Sent by the host for a payment. */
   const transactions = remote ? 0 : 1;
   const asset = `${network.network}/${network.token}`;
   const facilitator = new ExactSvmScheme(
     {
-      getAddresses: () => [feePayer() as Address],
+      getAddresses: () => feePayers() as Address[],
       async simulateTransaction(transaction) {
         const how = { encoding: 'base64', commitment: 'confirmed', sigVerify: false, replaceRecentBlockhash: false };
         const { value } = await ask<{ value: { err: unknown } }>('simulateTransaction', [transaction, how]);
@@ -82,7 +82,7 @@ export function solanaRail({ network, remote }: SolanaPlace, gas: Gas): Rail {
       // An owner proves itself with an EVM key, so deploys are not paid on Solana. The host sends no money there.
       if (terms.kind !== 'route' || custody !== 'direct' || recipient === undefined || !isAddress(recipient))
         return undefined;
-      const payer = feePayer();
+      const [payer] = feePayers();
       if (payer === undefined || !gas.mayOffer(terms, network.network, transactions)) return undefined;
       return {
         via: 'x402',
@@ -99,27 +99,29 @@ export function solanaRail({ network, remote }: SolanaPlace, gas: Gas): Rail {
       const presented = x402Of(given);
       const message = readable(transactionOf(presented));
       assertLeavesFeePayerAlone(message);
-      const { requirements } = x402Offer(offer);
+      const { requirements: offered } = x402Offer(offer);
+      const payer = feePayers().find((one) => one === message.staticAccounts[0]);
+      const accepted = { ...offered, ...(payer === undefined ? {} : { extra: { feePayer: payer } }) };
       const payload = presented.payload as unknown as PaymentPayload;
-      const answer = await facilitator.verify(payload, requirements as PaymentRequirements).catch((cause) => {
+      const answer = await facilitator.verify(payload, accepted as PaymentRequirements).catch((cause) => {
         throw new Problem('payment_invalid', 'The x402 payment could not be verified; pay again.', { cause });
       });
       if (answer.invalidReason?.endsWith('simulation_failed'))
         throw new Problem(
           'payment_invalid',
-          `x402: ${reason(answer.invalidReason)}: ${network.name} does not take the transaction, or does not answer. Does the wallet hold enough, is the transaction younger than a minute, and has ${requirements.payTo} an account for ${network.token}? Nothing was charged.`,
+          `x402: ${reason(answer.invalidReason)}: ${network.name} does not take the transaction, or does not answer. Does the wallet hold enough, is the transaction younger than a minute, and has ${accepted.payTo} an account for ${network.token}? Nothing was charged.`,
         );
       if (!answer.isValid || !answer.payer)
         throw new Problem('payment_invalid', `x402: ${reason(answer.invalidReason)}.`);
-      const accepted = requirements as PaymentRequirements;
-      await remote?.verify({ ...payload, accepted }, accepted);
+      const required = accepted as PaymentRequirements;
+      await remote?.verify({ ...payload, accepted: required }, required);
       const source = sourceOf(message);
       const left = () => heldIn(ask, source);
       return {
         payer: { address: answer.payer as PayerAddress, did: `did:pkh:${network.network}:${answer.payer}` },
         settleBefore: Date.now() + LIFE_MS,
         // Not of who signs: an account may let somebody else spend of it, too.
-        shares: [{ of: `${asset} ${source}`, amount: BigInt(requirements.amount), holds: 'The wallet holds', left }],
+        shares: [{ of: `${asset} ${source}`, amount: BigInt(accepted.amount), holds: 'The wallet holds', left }],
       };
     },
 
