@@ -26,7 +26,7 @@ import defaults from '../../config/turnpike.default.json' with { type: 'json' };
 import { type Network, openNetwork } from '../../host/payments/network/index.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
 import { configSchema } from '../../host/shared/config.ts';
-import { mppClient, quiet, type Rig, startRig, x402Client as stockX402Client, until } from './support/payments-rig.ts';
+import { mppClient, quiet, type Rig, startRig, x402Client as stockX402Client } from './support/payments-rig.ts';
 import { DEVNET, type SolanaNode, solanaClient, startSolanaNode, tokenAccountOf, USDC } from './support/solana-node.ts';
 import { until } from './support/until.ts';
 
