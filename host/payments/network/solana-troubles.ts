@@ -2,7 +2,6 @@
  * What keeps payments on Solana from working, as far as the chain tells: each with the next step. For the doctor and for
  * the log of a start; none of it keeps a host from starting, because a node may be away and a wallet may be filled later.
  */
-import { setTimeout as delay } from 'node:timers/promises';
 import { type Address, getAddressEncoder, getBase58Decoder, getProgramDerivedAddress } from '@solana/kit';
 import { LEAST_SETTLEMENTS, MOST_LAMPORTS, settlementsLeft } from '../methods/x402/solana/cost.ts';
 import { isNamed, type SolanaPlace } from './solana.ts';
@@ -14,7 +13,6 @@ export interface Trouble {
   fix: string;
 }
 
-const LOOK_MS = 4_000;
 const DECIMALS = 6;
 
 const TOKEN_PROGRAMS = ['TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA', 'TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb'];
@@ -30,8 +28,7 @@ export async function solanaTroubles(place: SolanaPlace, feePayer: string | unde
     detail: `${place.name} does not answer`,
     fix: 'check payments.solana.rpcUrl; until it answers, nothing is paid on Solana',
   };
-  const late = delay(LOOK_MS, [silent], { ref: false });
-  return Promise.race([late, look(place, feePayer).catch(() => [silent])]);
+  return look(place, feePayer).catch(() => [silent]);
 }
 
 async function look(place: SolanaPlace, feePayer: string | undefined): Promise<Trouble[]> {
