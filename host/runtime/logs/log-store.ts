@@ -41,6 +41,8 @@ const WARN_MS = 60_000;
 
 interface OpenLog {
   folder: string;
+  /** The folder is there; made for the first line, and not for who reads: another node may ask for any. */
+  made: Promise<unknown> | undefined;
   lastId: number;
   bytes: number;
   /** The last line was cut short by a crash or a full disk: the next must not go on with it. */
@@ -77,6 +79,14 @@ export class LogStore {
     if (this.#closed) return;
     const log = await this.#open(tenant).catch((error) => this.#warn(error));
     if (!log) return;
+    log.made ??= mkdir(log.folder, { recursive: true, mode: 0o700 });
+    try {
+      await log.made;
+    } catch (error) {
+      log.made = undefined;
+      this.#warn(error as Error);
+      return;
+    }
     const complete: LogEntry = { id: ++log.lastId, time: this.#options.clock.now(), ...bounded(entry) };
     log.waiting.push(`${JSON.stringify(complete)}\n`);
     for (const follow of log.followers) follow(complete);
@@ -247,7 +257,6 @@ export class LogStore {
 }
 
 async function openLog(folder: string): Promise<OpenLog> {
-  await mkdir(folder, { recursive: true, mode: 0o700 });
   const current = path.join(folder, CURRENT);
   const bytes = await stat(current).then(
     (found) => found.size,
@@ -257,6 +266,7 @@ async function openLog(folder: string): Promise<OpenLog> {
   const newest = parseLines(text).at(-1) ?? parseLines(await readText(path.join(folder, PREVIOUS))).at(-1);
   return {
     folder,
+    made: undefined,
     lastId: newest?.id ?? 0,
     bytes,
     torn: text !== '' && !text.endsWith('\n'),
