@@ -28,6 +28,7 @@ const MOST_PURPOSE = 512;
 /** Connections of other nodes at a time, and of those who have not shown yet that they are one. */
 const MOST = { nodes: 4_096, strangers: 1_024 };
 const MOST_LISTENERS = 30;
+const LAST_PORT = 65_535;
 /** Silent ones are asked whether they are still there, ms. */
 const KEEP_ALIVE_MS = 5_000;
 
@@ -78,11 +79,11 @@ export class PeerLinks {
   /** What is written before it stands waits; where it does not come to stand, it errs. */
   dial(node: number, purpose: string): Duplex {
     const { authority, own, addressOf } = this.#options;
-    // Nobody listens at port 0: the error comes as any other does.
     const { host, port } = addressOf(node) ?? { host: '127.0.0.1', port: 0 };
     const socket = connect({
       host,
-      port,
+      // Nobody listens at port 0: the error comes as any other does, and a number that is no port would be thrown here.
+      port: port > LAST_PORT ? 0 : port,
       ca: authority,
       cert: own.certificate,
       key: own.key,

@@ -70,6 +70,9 @@ describe('links between nodes', () => {
 
   test('an error comes where nobody is', async () => {
     expect(await echo(dial(1, 9), 'x')).toMatch(/ECONNREFUSED|EADDRNOTAVAIL/);
+    // Another node says where it is.
+    ports.set(9, 70_000);
+    expect(await echo(dial(1, 9), 'x')).toMatch(/ECONNREFUSED|EADDRNOTAVAIL/);
   });
 
   test('a node is not taken for another', async () => {
