@@ -51,10 +51,48 @@ const AGAIN_MS = 2_000;
 const WAITING = 64;
 const BEGIN: Place = { time: 0, ids: new Map() };
 
+/** Of another node at a time: of lines that are there, and of those that come. */
+const ASKED = { most: 4, takenMs: 5_000 };
+const FOLLOWED = { most: 256 };
+const MOST_BYTES = 16 * 1_048_576;
+/** A text and a stack, each of whose characters takes six. */
+const MOST_LINE = 131_072;
+const MOST_LINES = 5_000;
+
 const tenant = z.string().regex(/^[a-z0-9][a-z0-9-]{0,62}$/);
-const readShape = z.strictObject({ tenant, limit: z.int().min(0), after: z.int().min(0), since: z.number() });
+const readShape = z.strictObject({
+  tenant,
+  limit: z.int().min(0).max(MOST_LINES),
+  after: z.int().min(0),
+  since: z.number(),
+});
 /** With `watch`, the slug whose requests are told, too. */
 const followShape = z.strictObject({ tenant, after: z.int().min(0), since: z.number(), watch: tenant.optional() });
+
+/** What another node says, which may be anything: a line has a date, and a number that is part of the id for readers. */
+const time = z.number().min(0).max(8.64e15);
+const MOST_ID = 1e15 - 1;
+const kept = { id: z.int().min(1).max(MOST_ID), time };
+const entryShape: z.ZodType<LogEntry> = z.discriminatedUnion('kind', [
+  z.object({
+    ...kept,
+    kind: z.literal('console'),
+    level: z.enum(['debug', 'log', 'info', 'warn', 'error']),
+    text: z.string(),
+  }),
+  z.object({ ...kept, kind: z.literal('exception'), text: z.string(), stack: z.string().optional() }),
+  z.object({ ...kept, kind: z.literal('platform'), event: z.string().regex(/^[\w-]{1,64}$/), text: z.string() }),
+]) as z.ZodType<LogEntry>;
+const requestShape: z.ZodType<RequestEntry> = z.object({
+  kind: z.literal('request'),
+  time,
+  method: z.string(),
+  path: z.string(),
+  status: z.int(),
+  ms: z.number(),
+});
+const followedShape = z.union([entryShape, requestShape]);
+const newestShape = z.int().min(0).max(MOST_ID);
 
 interface NodeLog {
   newest: number;
@@ -66,8 +104,8 @@ export class NodeLogs {
 
   constructor(parts: NodeLogsParts) {
     this.#parts = parts;
-    parts.others.answer('log', readShape, (asked) => this.#answer(asked));
-    parts.others.answer('log as it comes', followShape, (asked, gone) => this.#signs(asked, gone));
+    parts.others.answer('log', readShape, ASKED, (asked) => this.#answer(asked));
+    parts.others.answer('log as it comes', followShape, FOLLOWED, (asked, gone) => this.#signs(asked, gone));
   }
 
   /** @returns `missing`: nodes that did not answer. @throws Problem invalid_field */
@@ -105,12 +143,9 @@ export class NodeLogs {
     const asked = (node: string) => ({ tenant, limit, ...fromOf(from, node, since) });
     const [here, { answers, missing }] = await Promise.all([
       this.#read(asked(own)),
-      this.#parts.others.all('log', asked),
+      this.#parts.others.all('log', { asked, mostBytes: MOST_BYTES, read: (body) => nodeLogOf(body, limit) }),
     ]);
-    const all = [
-      { node: own, ...here },
-      ...answers.map(({ node, body }) => ({ node, ...(JSON.parse(body.toString()) as NodeLog) })),
-    ];
+    const all = [{ node: own, ...here }, ...answers.map(({ node, said }) => ({ node, ...said }))];
     const place: Place = { time: this.#parts.now(), ids: new Map(from.ids) };
     for (const { node, newest, entries } of all) place.ids.set(node, entries[0] ? entries[0].id - 1 : newest);
     const lines = all
@@ -158,7 +193,7 @@ export class NodeLogs {
         try {
           for await (const text of linesOf(stream)) {
             isMissing = false;
-            if (text !== '') await put(this.#line(place, node, JSON.parse(text) as LogEntry | RequestEntry));
+            if (text !== '') await put(this.#line(place, node, followedShape.parse(JSON.parse(text))));
           }
         } catch {
           // As where it ends: it is asked again.
@@ -214,7 +249,8 @@ export class NodeLogs {
   }
 
   async *#answer(asked: z.infer<typeof readShape>): Pieces {
-    yield JSON.stringify(await this.#read(asked));
+    const { newest, entries } = await this.#read(asked);
+    yield [newest, ...entries].map((line) => JSON.stringify(line)).join('\n');
   }
 
   /** A line each, and empty ones where there is nothing to say. */
@@ -265,7 +301,24 @@ function badPlace(): Problem {
   return new Problem('invalid_field', 'after takes the id of a line.');
 }
 
-/** @throws Error where nothing comes for long */
+/** A line at a time, as long as it may be: of the whole, JSON could make a hundred times as much. @throws where it is none */
+function nodeLogOf(body: Buffer, limit: number): NodeLog {
+  const lines: string[] = [];
+  for (let at = 0; at <= body.length; ) {
+    const end = body.indexOf(10, at);
+    const to = end < 0 ? body.length : end;
+    if (to - at > MOST_LINE || lines.length > limit) throw new Error('that is no log');
+    lines.push(body.toString('utf8', at, to));
+    at = to + 1;
+  }
+  const [newest = '', ...entries] = lines;
+  return {
+    newest: newestShape.parse(JSON.parse(newest)),
+    entries: entries.map((entry) => entryShape.parse(JSON.parse(entry))),
+  };
+}
+
+/** @throws Error where nothing comes for long, or a line does not end */
 async function* linesOf(stream: Readable): AsyncGenerator<string> {
   const late = () => setTimeout(() => stream.destroy(new Error('the node does not answer')), SILENT_MS);
   let timer = late();
@@ -276,6 +329,7 @@ async function* linesOf(stream: Readable): AsyncGenerator<string> {
       clearTimeout(timer);
       const whole = (rest + piece).split('\n');
       rest = whole.pop() ?? '';
+      if (rest.length > MOST_LINE) throw new Error('that is no log');
       yield* whole;
       timer = late();
     }

@@ -34,7 +34,9 @@ export interface Point extends Omit<Minute, 'latency' | 'busiest' | 'memory' | '
 }
 
 /** Tenants that are told of in a range. */
-const MOST_TENANTS = 20;
+export const MOST_TENANTS = 20;
+/** Of any range. */
+export const MOST_STEPS = Math.max(...Object.values(RANGES).map(({ ms, stepMs }) => ms / stepMs));
 /** Tenants that are counted on the way. */
 const MOST_COUNTED = 2_000;
 

@@ -13,16 +13,24 @@ export const KEPT_MINUTES = 30 * 24 * 60;
 
 /** Upper bounds of the durations that edges count, ms; a last class has none. */
 export const LATENCY_BOUNDS = [1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000, 60_000];
-const LATENCY_CLASSES = LATENCY_BOUNDS.length + 1;
+export const LATENCY_CLASSES = LATENCY_BOUNDS.length + 1;
 
 /** Whose CPU and memory is told apart. */
 export const PROCESS_GROUPS = ['supervisor', 'edge', 'storage', 'egress', 'instances'] as const;
 export type ProcessGroup = (typeof PROCESS_GROUPS)[number];
 
 /** Added up over time. Money in micro-USD, CPU in ms. */
-const COUNTERS = ['requests', 'clientErrors', 'serverErrors', 'unpaid', 'payments', 'charged', 'earned'] as const;
+export const COUNTERS = [
+  'requests',
+  'clientErrors',
+  'serverErrors',
+  'unpaid',
+  'payments',
+  'charged',
+  'earned',
+] as const;
 /** As they were last. Bytes. */
-const GAUGES = ['diskFree', 'diskTotal', 'instances', 'deployments'] as const;
+export const GAUGES = ['diskFree', 'diskTotal', 'instances', 'deployments'] as const;
 
 export interface Minute extends Record<(typeof COUNTERS)[number] | (typeof GAUGES)[number], number> {
   /** Requests by duration: as many numbers as `LATENCY_BOUNDS`, and one more. */

@@ -5,11 +5,14 @@
 import { type Duplex, Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
-import type { Others, Pieces } from '../shared/others.ts';
+import { FairPlaces } from '../shared/fair-places.ts';
+import type { AnswerBounds, Asking, Others, Pieces } from '../shared/others.ts';
 
 /** Longest wait for a whole answer, ms. */
 const WHOLE_MS = 2_000;
-const MOST_BYTES = 16 * 1_048_576;
+/** Nodes that have all their places at the same time, and how many questions of each wait. */
+const NODES = 4;
+const WAITING = 64;
 /** Last byte of a complete answer. The end of the connection proves nothing: a killed node ends it, too. */
 const WHOLE = Buffer.of(0);
 
@@ -22,10 +25,18 @@ export interface QuestionsParts {
   dial(node: number, purpose: string): Duplex;
 }
 
+/** A question that this node answers. */
+interface Answering {
+  bounds: AnswerBounds;
+  places: FairPlaces;
+  /** Undefined where that cannot be asked. */
+  begin(asked: unknown, gone: AbortSignal): Pieces | undefined;
+}
+
 export class Questions implements Others {
   readonly own: string;
   readonly #parts: QuestionsParts;
-  readonly #work = new Map<string, (asked: unknown, gone: AbortSignal) => Pieces | undefined>();
+  readonly #answers = new Map<string, Answering>();
 
   constructor(parts: QuestionsParts) {
     this.own = parts.own;
@@ -36,14 +47,17 @@ export class Questions implements Others {
     return this.#parts.peers().map(({ name }) => name);
   }
 
-  async all(question: string, asked: (node: string) => object): ReturnType<Others['all']> {
-    const answers: { node: string; body: Buffer }[] = [];
+  async all<T>(question: string, { asked, mostBytes, read }: Asking<T>) {
+    const answers: { node: string; said: T }[] = [];
     const missing: string[] = [];
     await Promise.all(
       this.names().map(async (node) => {
-        const body = await wholeOf(this.open(node, question, asked(node))).catch(() => undefined);
-        if (body) answers.push({ node, body });
-        else missing.push(node);
+        try {
+          const body = await wholeOf(this.open(node, question, asked(node)), mostBytes);
+          answers.push({ node, said: read(body) });
+        } catch {
+          missing.push(node);
+        }
       }),
     );
     return { answers, missing: missing.sort() };
@@ -54,26 +68,50 @@ export class Questions implements Others {
     return this.#parts.dial(number, JSON.stringify({ question, asked }));
   }
 
-  answer<T>(question: string, shape: z.ZodType<T>, work: (asked: T, gone: AbortSignal) => Pieces): void {
-    this.#work.set(question, (asked, gone) => {
-      const { success, data } = shape.safeParse(asked);
-      return success ? work(data, gone) : undefined;
+  answer<T>(
+    question: string,
+    shape: z.ZodType<T>,
+    bounds: AnswerBounds,
+    work: (asked: T, gone: AbortSignal) => Pieces,
+  ): void {
+    const { most } = bounds;
+    const lane = { places: NODES * most, perParty: most, waitingPerParty: WAITING, waitMs: WHOLE_MS };
+    this.#answers.set(question, {
+      bounds,
+      places: new FairPlaces(lane.places, [lane]),
+      begin(asked, gone) {
+        const { success, data } = shape.safeParse(asked);
+        return success ? work(data, gone) : undefined;
+      },
     });
   }
 
-  /** @returns whether the purpose of the connection is a question */
-  receive(purpose: unknown, stream: Duplex): boolean {
+  /** @param from number of the node that asks @returns whether the purpose of the connection is a question */
+  receive(purpose: unknown, stream: Duplex, from: number): boolean {
     const { data } = questionShape.safeParse(purpose);
     if (!data) return false;
-    const gone = new AbortController();
     stream.on('error', () => undefined);
-    stream.once('close', () => gone.abort());
     // Nothing more is said by who asks; without being read its end would not be noticed.
     stream.resume();
-    const pieces = this.#work.get(data.question)?.(data.asked, gone.signal);
-    if (pieces) void pipeline(Readable.from(marked(pieces)), stream).catch(() => stream.destroy());
+    const answering = this.#answers.get(data.question);
+    if (answering) void answerTo(answering, data.asked, stream, String(from)).catch(() => stream.destroy());
     else stream.destroy();
     return true;
+  }
+}
+
+async function answerTo({ bounds, places, begin }: Answering, asked: unknown, stream: Duplex, from: string) {
+  const gone = new AbortController();
+  stream.once('close', () => gone.abort());
+  const leave = await places.take({ lane: 0, party: from });
+  const late = bounds.takenMs === undefined ? undefined : setTimeout(() => stream.destroy(), bounds.takenMs);
+  try {
+    const pieces = gone.signal.aborted ? undefined : begin(asked, gone.signal);
+    if (pieces) await pipeline(Readable.from(marked(pieces)), stream);
+    else stream.destroy();
+  } finally {
+    clearTimeout(late);
+    leave();
   }
 }
 
@@ -83,14 +121,14 @@ async function* marked(pieces: Pieces): Pieces {
 }
 
 /** @throws Error where it is late, too long or cut off */
-async function wholeOf(stream: Readable): Promise<Buffer> {
+async function wholeOf(stream: Readable, mostBytes: number): Promise<Buffer> {
   const late = setTimeout(() => stream.destroy(new Error('the node does not answer')), WHOLE_MS);
   try {
     const pieces: Buffer[] = [];
     let size = 0;
     for await (const piece of stream as AsyncIterable<Buffer>) {
       size += piece.length;
-      if (size > MOST_BYTES) throw new Error('the answer is too long');
+      if (size > mostBytes + WHOLE.length) throw new Error('the answer is too long');
       pieces.push(piece);
     }
     const body = Buffer.concat(pieces);

@@ -145,16 +145,16 @@ async function linksOf(
     own,
     admits: ({ node, fingerprint }) => peers.get(node)?.certificate === fingerprint,
     addressOf: (node) => placeOf(peers.get(node)?.address),
-    onConnection: (purpose, stream) => void receive(purpose, stream),
+    onConnection: (purpose, stream, from) => void receive(purpose, stream, from),
   });
   const others = new Questions({
     own: cluster.name,
     peers: () => [...peers.values()].filter((peer) => peer.number !== number),
     dial: (node, purpose) => links.dial(node, purpose),
   });
-  async function receive(purpose: string, stream: Duplex): Promise<void> {
+  async function receive(purpose: string, stream: Duplex, from: number): Promise<void> {
     const said = jsonOf(purpose);
-    if (others.receive(said, stream)) return;
+    if (others.receive(said, stream, from)) return;
     const to = purposeShape.safeParse(said).data;
     const here = to && (await members.catch(() => undefined));
     if (to && here) here.receive(to, stream);

@@ -71,7 +71,8 @@ async function nodeOf(name: string, number: number): Promise<Node> {
         own,
         admits: () => true,
         addressOf: (number) => ({ host: '127.0.0.1', port: ports.get(number) ?? 0 }),
-        onConnection: (purpose, stream: Duplex) => void (node.hangs || others.receive(JSON.parse(purpose), stream)),
+        onConnection: (purpose, stream: Duplex, from) =>
+          void (node.hangs || others.receive(JSON.parse(purpose), stream, from)),
       });
       ports.set(number, await links.listen('127.0.0.1', 0));
     },

@@ -36,6 +36,19 @@ export interface AnswerBudget {
   reserveBytes: number;
 }
 
+/** In front of the body. Another node may say anything. */
+const headShape = z.object({
+  status: z.int().min(200).max(599),
+  headers: z.array(z.tuple([z.string().regex(/^[!#$%&'*+.^_`|~\w-]+$/), z.string().regex(/^[^\0\r\n]*$/)])),
+  size: z.int().min(0),
+  sha256: z.string(),
+});
+const MOST_HEAD = 256 * 1024;
+/** Of an answer that comes from another node. */
+const MOST_ASKED_BYTES = 16 * 1_048_576;
+/** What another node has of this one's answers at a time, and until it has taken one, ms. */
+const ASKED = { most: 8, takenMs: 5_000 };
+
 /** What the smallest file takes of the disk. */
 const BLOCK = 4096;
 const FILE_MODE = { mode: 0o600 };
@@ -76,7 +89,7 @@ export class Answers {
     this.#budget = budget;
     this.#log = log;
     this.#others = others;
-    others.answer('paid answer', keptShape, (row) => this.#answer(row));
+    others.answer('paid answer', keptShape, ASKED, (row) => this.#answer(row));
     this.listed = this.#list();
   }
 
@@ -117,11 +130,12 @@ export class Answers {
     const own = await this.read(row);
     if (own) return own;
     const { id, attempts, tenant } = row;
-    for (const { body } of (await this.#others.all('paid answer', () => ({ id, attempts, tenant }))).answers) {
-      const found = decoded(body);
-      if (found) return found;
-    }
-    return undefined;
+    const { answers } = await this.#others.all('paid answer', {
+      asked: () => ({ id, attempts, tenant }),
+      mostBytes: MOST_ASKED_BYTES,
+      read: decoded,
+    });
+    return answers.find(({ said }) => said)?.said;
   }
 
   async #file(row: KeptOf): Promise<Buffer | undefined> {
@@ -271,15 +285,12 @@ function encoded({ status, headers, body }: WholeAnswer): Buffer {
 
 function decoded(content: Buffer): WholeAnswer | undefined {
   const end = content.indexOf(10);
-  if (end < 0) return undefined;
+  if (end < 0 || end > MOST_HEAD) return undefined;
   try {
-    const said = JSON.parse(content.toString('utf8', 0, end)) as Omit<WholeAnswer, 'body'> & {
-      size: number;
-      sha256: string;
-    };
+    const { status, headers, ...said } = headShape.parse(JSON.parse(content.toString('utf8', 0, end)));
     const body = content.subarray(end + 1);
     if (body.length !== said.size || sha256(body) !== said.sha256) return undefined;
-    return { status: said.status, headers: said.headers, body };
+    return { status, headers, body };
   } catch {
     return undefined;
   }
