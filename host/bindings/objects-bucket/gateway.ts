@@ -23,7 +23,10 @@ import {
   IDLE_MS,
   IN_ALL,
   INLINE_BYTES,
+  INSTANCES_BYTES,
+  LEASE_BYTES,
   PER_TENANT,
+  ROW_BYTES,
   SILENCE_MS,
   WAIT_MS,
   WAITING_PER_TENANT,
@@ -218,7 +221,7 @@ export class BucketGateway {
         return { status: 200, headers, body };
       }
       case 'put': {
-        if (!isLease(call) && !(await this.#fits(of, call.bytes))) return { status: 507, code: 'QuotaExceeded' };
+        if (!(await this.#fits(of, call))) return { status: 507, code: 'QuotaExceeded' };
         const result = await records.put(tenant, call.key, call.condition, { length: call.bytes, stream });
         if (typeof result === 'string') return REFUSED[result];
         return { status: 200, headers: { etag: `"${result.etag}"`, 'content-length': 0 } };
@@ -237,8 +240,12 @@ export class BucketGateway {
     }
   }
 
-  /** Whether there is room for so many bytes, which are then counted. */
-  async #fits({ tenant, quotaBytes }: BucketTenant, more: number): Promise<boolean> {
+  /** Whether there is room for what is put, which is then counted. */
+  async #fits({ tenant, quotaBytes: quota }: BucketTenant, put: Put): Promise<boolean> {
+    // It is there, and its instance would end.
+    if (isLease(put) && put.condition.kind === 'etag') return true;
+    const quotaBytes = quota + (isLease(put) && isOfInstance(put) ? INSTANCES_BYTES : 0);
+    const more = put.bytes + ROW_BYTES;
     const known = this.#counts.get(tenant);
     const isFresh = known && performance.now() - known.at <= COUNT_MS;
     // What is written in place of something else was added all the same: they are counted anew before a refusal.
@@ -260,10 +267,13 @@ function bigNumbersKept(text: string): string {
   return text.replace(/:(\d{16,})/g, ':"$1"');
 }
 
+type Put = Extract<BucketCall, { kind: 'put' }>;
+
 const nameOf = (call: BucketCall) => (call.kind === 'list' ? call.prefix : call.key);
 
-/** Of an instance, or of an object's owner. */
+/** Of an instance, or of an object's owner. What is larger is none, whatever its name. */
 function isLease(call: BucketCall): boolean {
+  if (call.kind === 'put' && call.bytes > LEASE_BYTES) return false;
   return isOfInstance(call) || nameOf(call).endsWith('/own.json');
 }
 

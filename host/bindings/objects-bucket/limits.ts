@@ -2,6 +2,12 @@
 
 /** Records up to here are rows of PostgreSQL: leases, owners, and most of what one write adds. */
 export const INLINE_BYTES = 65_536;
+/** About what a row takes beside its bytes. */
+export const ROW_BYTES = 400;
+/** Largest lease of an instance, or of an object's owner: workerd's take some hundred bytes. */
+export const LEASE_BYTES = 4_096;
+/** Room beyond a tenant's quota for the leases of its instances, without which none would start. */
+export const INSTANCES_BYTES = 1_048_576;
 /** Largest object: workerd sends a snapshot of one Durable Object at once, compressed. */
 export const MOST_BODY_BYTES = 1_073_741_824;
 /** Requests at work, of one tenant and of all. Tenants take turns for what is free. */

@@ -6,7 +6,7 @@
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { BlobBackend } from '../store-process/blobs/backend.ts';
-import { INLINE_BYTES } from './limits.ts';
+import { INLINE_BYTES, ROW_BYTES } from './limits.ts';
 import type { Condition } from './request.ts';
 
 /** A pool of connections, such as of the package `pg`. */
@@ -171,10 +171,11 @@ export class BucketRecords {
     await this.#sql.query({ text: 'SELECT 1' });
   }
 
+  /** With what the rows themselves take. */
   async bytesOf(tenant: string): Promise<number> {
     const row = await this.#one(
       'bytes',
-      'SELECT coalesce(sum(bytes), 0) AS bytes FROM bucket_objects WHERE tenant = $1',
+      `SELECT coalesce(sum(bytes + ${ROW_BYTES}), 0) AS bytes FROM bucket_objects WHERE tenant = $1`,
       [tenant],
     );
     return Number(row?.bytes);

@@ -10,7 +10,7 @@ import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Credentials, credentialsOf } from '../../../host/bindings/objects-bucket/credentials.ts';
 import { BucketGateway } from '../../../host/bindings/objects-bucket/gateway.ts';
-import { INLINE_BYTES } from '../../../host/bindings/objects-bucket/limits.ts';
+import { INLINE_BYTES, INSTANCES_BYTES, LEASE_BYTES, ROW_BYTES } from '../../../host/bindings/objects-bucket/limits.ts';
 import { BucketRecords, type Sql } from '../../../host/bindings/objects-bucket/records.ts';
 import { DiskBlobs } from '../../../host/bindings/store-process/blobs/disk.ts';
 import { postgresPrograms } from '../../e2e/support/databases.ts';
@@ -255,11 +255,32 @@ describe.skipIf(!postgresPrograms())('the bucket of objects', () => {
 
   test('bodies end at the quota, and at the largest there is', async () => {
     const before = await records.bytesOf('alice');
-    expect((await put('quota', Buffer.alloc(QUOTA - before + 1))).status).toBe(507);
+    expect((await put('quota', Buffer.alloc(QUOTA - before - ROW_BYTES + 1))).status).toBe(507);
     expect((await put('huge', '', { 'content-length': '99999999999' })).status).toBe(413);
-    // A lease is written all the same, or its instance would end.
-    expect((await put('v1/nodes/a.json', '{}')).status).toBe(200);
-    expect(await records.bytesOf('alice')).toBeLessThan(before + 10);
+    expect(await records.bytesOf('alice')).toBe(before);
+  });
+
+  test('over the quota leases are written all the same, or instances would end; nothing else is one', async () => {
+    const owned = await put('v1/do/own.json', '{}', { 'if-none-match': '*' });
+    const rest = QUOTA - (await records.bytesOf('alice')) - ROW_BYTES;
+    expect((await put('full', Buffer.alloc(rest))).status).toBe(200);
+    expect((await put('v1/do/own.json', '{"a":1}', { 'if-match': owned.headers.etag ?? '' })).status).toBe(200);
+    expect((await put('v1/nodes/a.json', '{}', { 'if-none-match': '*' })).status).toBe(200);
+    // As after many instances: their leases have some room, too, and no more.
+    await pool.query({
+      text: "INSERT INTO bucket_objects (tenant, key, etag, bytes, body) VALUES ('alice', 'v1/nodes/b.json', '', $1, '')",
+      values: [INSTANCES_BYTES],
+    });
+    const refused: [string, Buffer | string, string][] = [
+      ['none', '', ''],
+      ['v1/do/another/own.json', '{}', '*'],
+      ['v1/nodes/large.json', Buffer.alloc(LEASE_BYTES + 1), ''],
+      ['v1/do/own.json', Buffer.alloc(LEASE_BYTES + 1), ''],
+      ['v1/nodes/c.json', '{}', '*'],
+    ];
+    for (const [key, body, none] of refused)
+      expect([key, (await put(key, body, none ? { 'if-none-match': none } : {})).status]).toEqual([key, 507]);
+    for (const { key } of await records.list('alice', '', '', 1_000)) await records.remove('alice', key);
   });
 
   test('what is written again and again takes its place once', async () => {
