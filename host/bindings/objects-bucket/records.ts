@@ -6,6 +6,7 @@
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { BlobBackend } from '../store-process/blobs/backend.ts';
+import { sealedName } from '../store-process/blobs/seals.ts';
 import { INLINE_BYTES, ROW_BYTES } from './limits.ts';
 import type { Condition } from './request.ts';
 
@@ -205,7 +206,7 @@ export class BucketRecords {
 
   /** The name of a blob that is there, and is collected unless a row names it within the hour. */
   async #upload(tenant: string, { length, stream }: Incoming): Promise<string> {
-    const blob = randomBytes(16).toString('hex');
+    const blob = sealedName(randomBytes(16).toString('hex'), length);
     await this.#one('reserve', `INSERT INTO bucket_garbage (blob, tenant, after) VALUES ($1, $2, now() + ${UPLOAD})`, [
       blob,
       tenant,

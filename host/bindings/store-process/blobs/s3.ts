@@ -12,6 +12,7 @@ import type { Client } from 'minio';
 import type { S3Settings } from '../../../shared/contracts.ts';
 import type { BlobBackend, Bytes, ObjectBucket, SharedFile, SharedFiles } from './backend.ts';
 import { boundedRequests, checkPart, s3Client } from './s3-transport.ts';
+import { SealedBlobs } from './seals.ts';
 
 const TRIES = 4;
 /** A presigned address is used at once; this is how long its upload may take to begin. */
@@ -44,7 +45,7 @@ export class S3Bucket implements ObjectBucket {
   }
 
   blobs(place: string): BlobBackend {
-    return new S3Blobs(this.settings, this.#connect(), `${place}/`, this.#silenceMs);
+    return new SealedBlobs(new S3Blobs(this.settings, this.#connect(), `${place}/`, this.#silenceMs));
   }
 
   /** Files that all nodes have, below a folder of the bucket that belongs to no tenant. */

@@ -9,9 +9,9 @@ import path from 'node:path';
 import type { Readable } from 'node:stream';
 import type { Logger } from 'pino';
 import type { BlobBackend, Bytes, KnownBytes, StoreBlobs } from '../blobs/backend.ts';
+import { sealedName } from '../blobs/seals.ts';
 import type { Work } from '../work.ts';
 import type { Pools } from './pools.ts';
-import { checkedBySum, SUM_BYTES, SUMMED, withSum } from './sums.ts';
 
 /** Longest time in which a blob is written and named; it is refused a name then. */
 const NAMED_WITHIN = "interval '1 day'";
@@ -30,8 +30,6 @@ export interface ClusterBlobsOptions {
   pools: Pools;
   store: string;
   backend: BlobBackend;
-  /** Each blob is always read whole, and no row has a checksum of it. */
-  sums: boolean;
   /** Folder for bytes of unknown length, on their way to S3. */
   spool: string;
   log: Logger;
@@ -51,17 +49,19 @@ export class ClusterBlobs implements StoreBlobs {
   }
 
   async write(bytes: Bytes): Promise<string> {
-    const { pools, store, backend, sums } = this.#options;
-    const name = `${Date.now().toString(36)}${randomBytes(10).toString('hex')}${sums ? SUMMED : ''}`;
+    const { pools, store, backend } = this.#options;
     this.#using++;
     try {
-      await pools.write(DOOM, [store, name]);
-      const known = bytes.length === undefined ? await this.#spooled(name, bytes.stream) : bytes;
-      await backend.write(name, sums ? withSum(known) : known);
-      return name;
-    } catch (error) {
-      this.abandon(name);
-      throw error;
+      const known = bytes.length === undefined ? await this.#spooled(bytes.stream) : bytes;
+      const name = sealedName(`${Date.now().toString(36)}${randomBytes(10).toString('hex')}`, known.length);
+      try {
+        await pools.write(DOOM, [store, name]);
+        await backend.write(name, known);
+        return name;
+      } catch (error) {
+        this.abandon(name);
+        throw error;
+      }
     } finally {
       this.#using--;
     }
@@ -71,12 +71,10 @@ export class ClusterBlobs implements StoreBlobs {
     return false;
   }
 
-  async read(name: string, offset: number, length: number, md5?: string): Promise<Readable> {
+  async read(name: string, offset: number, length: number): Promise<Readable> {
     this.#using++;
     try {
-      const hasSum = name.endsWith(SUMMED);
-      const read = this.#options.backend.read(name, offset, hasSum ? length + SUM_BYTES : length, md5);
-      const stream = hasSum ? checkedBySum((await read) as Readable) : ((await read) as Readable);
+      const stream = (await this.#options.backend.read(name, offset, length)) as Readable;
       return stream.once('close', () => this.#using--);
     } catch (error) {
       this.#using--;
@@ -117,8 +115,8 @@ export class ClusterBlobs implements StoreBlobs {
   }
 
   /** S3 has to know the length first. The file has no name by the time it has bytes: nothing is left of it. */
-  async #spooled(name: string, bytes: AsyncIterable<Buffer>): Promise<KnownBytes> {
-    const file = path.join(this.#options.spool, `.incoming-${name}`);
+  async #spooled(bytes: AsyncIterable<Buffer>): Promise<KnownBytes> {
+    const file = path.join(this.#options.spool, `.incoming-${randomBytes(16).toString('hex')}`);
     const handle = await open(file, 'wx+', 0o600);
     try {
       await unlink(file);

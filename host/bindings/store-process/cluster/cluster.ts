@@ -54,8 +54,6 @@ export class Cluster {
         pools: this.#pools,
         store: place.store,
         backend: this.#bucket.blobs(place.store),
-        // R2 has them in its rows, and reads ranges.
-        sums: place.kind !== 'r2',
         spool: this.#spool,
         log: this.#log,
       }),
