@@ -27,6 +27,8 @@ const UNNAMED_LIST_MS = 10 * 60_000;
 const BLOCK = 4_096;
 /** Links made at the same time. */
 const AT_ONCE = 64;
+/** Files that are fetched for one instance at the same time: others have connections to the S3, too. */
+const FETCHED_AT_ONCE = 8;
 /** Of several nodes: how long what a tenant keeps is not counted again, ms. */
 const COUNTED_MS = 10_000;
 /** Of all tenants, where several nodes have the files. */
@@ -149,13 +151,18 @@ export class AssetStore {
     try {
       const file = path.join(this.#folder(tenant, 'lists'), digest);
       const text = await readFile(file, 'utf8').catch(async (error) => {
-        const shared = await this.#shared?.text(tenant, 'lists', digest);
+        const shared = await this.#shared?.text(tenant, 'lists', digest).catch((cause) => {
+          throw new Problem('start_failed', 'The static files of this version could not be fetched; try again.', {
+            cause,
+          });
+        });
         if (shared === undefined) throw error;
         await this.#keepText(tenant, 'lists', digest, shared);
         return shared;
       });
       return JSON.parse(text) as AssetList;
     } catch (error) {
+      if (error instanceof Problem) throw error;
       throw new Problem('start_failed', 'The static files of this version are not on the disk; deploy them again.', {
         cause: error,
       });
@@ -180,7 +187,7 @@ export class AssetStore {
         await linkOrCopy(file, path.join(to, name));
       }
     };
-    await Promise.all(Array.from({ length: AT_ONCE }, next));
+    await Promise.all(Array.from({ length: this.#shared ? FETCHED_AT_ONCE : AT_ONCE }, next));
   }
 
   /** Where edges find the files of a deployment, as soon as `prepare` was done. */
@@ -189,10 +196,12 @@ export class AssetStore {
   }
 
   /** Makes what edges serve the files from. What can be compressed is compressed some time later. */
-  prepare(tenant: string, settings: AssetSettings): Promise<void> {
+  async prepare(tenant: string, settings: AssetSettings): Promise<void> {
+    // What is slow to come holds up nobody else's.
+    if (this.#shared) await this.list(tenant, settings.list);
     const prepared = this.#making.then(() => this.#prepare(tenant, settings));
     this.#making = prepared.catch(() => undefined);
-    return prepared;
+    await prepared;
   }
 
   async #prepare(tenant: string, settings: AssetSettings): Promise<void> {

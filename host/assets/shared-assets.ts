@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { Writable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import type { SharedFile, SharedFiles } from '../bindings/store-process/blobs/backend.ts';
 import type { AssetList } from './asset-list.ts';
@@ -45,28 +46,29 @@ export class SharedAssets {
   }
 
   async #read(name: string, to: Writable): Promise<number> {
-    const found = await this.#files.stat(name);
-    if (!found) throw new Error(`${name} is not in the bucket`);
-    if (!(found.size <= MOST_BYTES)) throw new Error(`${name} is damaged in the bucket`);
     const digest = createHash('sha256');
-    await pipeline(
-      await this.#files.read(name, 0, found.size),
-      async function* (pieces: AsyncIterable<Uint8Array>) {
-        for await (const piece of pieces) {
-          digest.update(piece);
-          yield piece;
-        }
-      },
-      to,
-    );
+    const bytes = await this.#files.whole(name, MOST_BYTES, async (file, size) => {
+      await pipeline(
+        file,
+        async function* (pieces: AsyncIterable<Uint8Array>) {
+          for await (const piece of pieces) {
+            digest.update(piece);
+            yield piece;
+          }
+        },
+        to,
+      );
+      return size;
+    });
+    if (bytes === undefined) throw new Error(`${name} is not in the bucket`);
     if (digest.digest('hex') !== nameOf(name)) throw new Error(`${name} is damaged in the bucket`);
-    return found.size;
+    return bytes;
   }
 
   /** Undefined where it is not there. @throws Error where it is not what its name says */
   async text(tenant: string, kind: Kind, digest: string): Promise<string | undefined> {
     const name = `${tenant}/${kind}/${digest}`;
-    const bytes = await this.#files.whole(name, MOST_BYTES);
+    const bytes = await this.#files.whole(name, MOST_BYTES, (file) => buffer(file));
     if (!bytes) return undefined;
     if (createHash('sha256').update(bytes).digest('hex') !== digest)
       throw new Error(`${name} is damaged in the bucket`);

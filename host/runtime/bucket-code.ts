@@ -2,6 +2,7 @@
  * Versions of code in the bucket that all nodes share: an object a version, named by its digest. A node keeps copies of
  * those that it runs (code-store.ts), and compares with the digest what it takes from here.
  */
+import { buffer } from 'node:stream/consumers';
 import type { SharedFiles } from '../bindings/store-process/blobs/backend.ts';
 import type { CodeBundle, CodeModule } from '../shared/contracts.ts';
 import type { SharedCode } from './code-store.ts';
@@ -38,7 +39,7 @@ export class BucketCode implements SharedCode {
 
   /** What is incomplete, or something else, has another digest than its name. */
   async get(digest: string): Promise<CodeBundle | undefined> {
-    const bytes = await this.#files.whole(digest, this.#mostBytes);
+    const bytes = await this.#files.whole(digest, this.#mostBytes, (file) => buffer(file));
     return bytes && decode(bytes);
   }
 

@@ -133,7 +133,11 @@ export class CodeStore {
     }
     if (!DIGEST.test(digest)) throw new Problem('internal', `invalid code digest: ${digest}`);
     const bundle = await this.#read(path.join(this.#folder, digest)).catch(async (error: Error) => {
-      const shared = await this.#shared?.get(digest);
+      const shared = await this.#shared?.get(digest).catch((cause) => {
+        throw new Problem('start_failed', 'The code of this version could not be fetched from the S3; try again.', {
+          cause,
+        });
+      });
       if (!shared) {
         throw new Problem('start_failed', 'The code of this version is missing on this host; deploy it again.', {
           cause: error,

@@ -8,6 +8,7 @@ import { SharedAssets } from '../../../host/assets/shared-assets.ts';
 import type { BlobBackend } from '../../../host/bindings/store-process/blobs/backend.ts';
 import { S3Bucket } from '../../../host/bindings/store-process/blobs/s3.ts';
 import { BucketCode } from '../../../host/runtime/bucket-code.ts';
+import { CodeStore } from '../../../host/runtime/code-store.ts';
 
 let server: Server | undefined;
 let blobs: BlobBackend | undefined;
@@ -150,12 +151,49 @@ describe('reads', () => {
       );
       const assets = new SharedAssets(files);
       await expect(assets.text('t', 'lists', 'digest')).rejects.toThrow('10737418240 bytes');
-      await expect(assets.check('t', 'files', 'digest')).rejects.toThrow('damaged');
+      await expect(assets.check('t', 'files', 'digest')).rejects.toThrow('10737418240 bytes');
       expect(asked).toBe(0);
     } finally {
       files.close();
     }
   });
+
+  it.each(['HEAD', 'GET'])(
+    'a file that a start waits for, and that trickles to a %s, is given up with the reason',
+    async (slow) => {
+      const open = new Set<ServerResponse>();
+      const files = (
+        await serve((request, response) => {
+          const [status, range] =
+            request.method === 'HEAD' ? [200, {}] : [206, { 'content-range': 'bytes 0-999/1000' }];
+          if (request.method !== slow) {
+            response.writeHead(status, { 'content-length': 1_000, etag: '"e"', ...range }).end();
+            return;
+          }
+          open.add(response);
+          const timer = setInterval(() => {
+            if (slow === 'GET') {
+              if (!response.headersSent) response.writeHead(status, { 'content-length': 1_000, ...range });
+              response.write(' ');
+            }
+          }, 20);
+          response.once('close', () => {
+            clearInterval(timer);
+            open.delete(response);
+          });
+        })
+      ).files('code');
+      try {
+        await expect(new BucketCode(files).get('digest')).rejects.toThrow('too slow with digest');
+        await expect(new SharedAssets(files).check('t', 'files', 'digest')).rejects.toThrow('too slow');
+        await expect.poll(() => open.size).toBe(0);
+        const code = new CodeStore('/nowhere', new BucketCode(files));
+        await expect(code.get('0'.repeat(64))).rejects.toMatchObject({ code: 'start_failed' });
+      } finally {
+        files.close();
+      }
+    },
+  );
 });
 
 describe('writes', () => {

@@ -40,9 +40,15 @@ export interface SharedFile {
 
 /** Files by names that say what is in them, which any node may write at any time. */
 export interface SharedFiles extends Pick<BlobBackend, 'write' | 'remove' | 'close'> {
-  read(name: string, offset: number, length: number): Promise<Readable>;
-  /** All of a file; undefined where it is not there. @throws Error where it has more than so many bytes */
-  whole(name: string, mostBytes: number): Promise<Buffer | undefined>;
+  /**
+   * All of a file; undefined where it is not there. An S3 that is too slow with it is given up: starts wait for it.
+   * @throws Error where it has more than so many bytes
+   */
+  whole<T>(
+    name: string,
+    mostBytes: number,
+    take: (bytes: Readable, size: number) => Promise<T>,
+  ): Promise<T | undefined>;
   stat(name: string): Promise<SharedFile | undefined>;
   /** @param below in front of the names */
   entries(below?: string): AsyncIterable<SharedFile>;

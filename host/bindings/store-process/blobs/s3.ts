@@ -6,7 +6,6 @@ import { createHash } from 'node:crypto';
 import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { pipeline, type Readable, Transform } from 'node:stream';
-import { buffer } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Client } from 'minio';
 import type { S3Settings } from '../../../shared/contracts.ts';
@@ -19,6 +18,9 @@ const TRIES = 4;
 const PRESIGNED_SECONDS = 3600;
 /** Longest silence on a connection to the S3 service, ms. */
 const SILENCE_MS = 60_000;
+/** A file that all of a start waits for: until it begins to come, ms, and bytes a second of it. */
+const WHOLE_MS = 15_000;
+const SLOWEST = 1_048_576;
 /** Connections of one tenant: those that it keeps, by reading slowly, are missing to nobody else. */
 const TENANT_CONNECTIONS = 64;
 
@@ -78,10 +80,12 @@ class S3Blobs implements BlobBackend, SharedFiles {
   readonly #connection: Connection;
   readonly #prefix: string;
   readonly #silenceMs: number;
+  readonly #wholeMs: number;
 
   /** @param folder path below the bucket's prefix that belongs to one tenant, ending in `/` */
   constructor({ bucket, prefix }: S3Settings, connection: Connection, folder: string, silenceMs: number) {
     this.#silenceMs = silenceMs;
+    this.#wholeMs = Math.min(WHOLE_MS, silenceMs);
     this.#bucket = bucket;
     this.#connection = connection;
     this.#prefix = `${prefix}${folder}`;
@@ -100,11 +104,30 @@ class S3Blobs implements BlobBackend, SharedFiles {
     return md5 === undefined ? part : checked(part, md5);
   }
 
-  async whole(name: string, mostBytes: number): Promise<Buffer | undefined> {
-    const found = await this.stat(name);
-    if (!found) return undefined;
-    if (!(found.size <= mostBytes)) throw new Error(`the S3 service gives ${found.size} bytes as the size of ${name}`);
-    return buffer(await this.#read(name, 0, found.size));
+  async whole<T>(
+    name: string,
+    mostBytes: number,
+    take: (bytes: Readable, size: number) => Promise<T>,
+  ): Promise<T | undefined> {
+    const began = performance.now();
+    const late = Promise.withResolvers<never>();
+    const error = new Error(`the S3 service is too slow with ${name}`);
+    let timer = setTimeout(() => late.reject(error), this.#wholeMs);
+    try {
+      const found = await Promise.race([this.stat(name), late.promise]);
+      if (!found) return undefined;
+      const { size } = found;
+      if (!(size <= mostBytes)) throw new Error(`the S3 service gives ${size} bytes as the size of ${name}`);
+      clearTimeout(timer);
+      const endsAt = began + this.#wholeMs + (size / SLOWEST) * 1_000;
+      timer = setTimeout(() => late.reject(error), endsAt - performance.now());
+      const reading = this.#read(name, 0, size);
+      // Also where it comes when nobody waits for it any more.
+      late.promise.catch(() => reading.then((bytes) => bytes.destroy(error))).catch(() => undefined);
+      return await Promise.race([reading.then((bytes) => take(bytes, size)), late.promise]);
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   #read(name: string, offset: number, length: number): Promise<Readable> {
