@@ -253,6 +253,23 @@ describe.skipIf(!postgresPrograms())('the bucket of objects', () => {
     expect((await records.get('bob', 'v1/x'))?.bytes).toBe(1);
   });
 
+  test.each<[string, string, Asked, number]>([
+    ['a copy of what another has', 'x', { method: 'PUT', headers: { 'x-amz-copy-source': '/objects/bob/v1/x' } }, 501],
+    ['an address that is signed instead', 'x?X-Amz-Signature=0', { headers: { authorization: '' } }, 403],
+    ['a list of rights', 'x?acl', { method: 'PUT', body: 'x' }, 501],
+    ['an upload in parts of another', 'x?partNumber=1&uploadId=bob', { method: 'PUT', body: 'x' }, 501],
+    ['a head', 'x', { method: 'HEAD' }, 501],
+    ['a POST', 'x', { method: 'POST', body: 'x' }, 501],
+    ['a part', 'x', { headers: { range: 'bytes=0-0' } }, 501],
+    ['a key that is too long', 'x'.repeat(513), { method: 'PUT', body: 'x' }, 400],
+    ['a key in another script', '%D0%B0', { method: 'PUT', body: 'x' }, 400],
+    ['a key encoded twice', '%252e%252e/bob', { method: 'PUT', body: 'x' }, 400],
+  ])('%s is refused, and changes nothing', async (_what, key, asked, status) => {
+    const before = await records.list('alice', '', '', 1_000);
+    expect((await ask(`/objects/alice/${key}`, asked)).status).toBe(status);
+    expect(await records.list('alice', '', '', 1_000)).toEqual(before);
+  });
+
   test('bodies end at the quota, and at the largest there is', async () => {
     const before = await records.bytesOf('alice');
     expect((await put('quota', Buffer.alloc(QUOTA - before - ROW_BYTES + 1))).status).toBe(507);
