@@ -144,7 +144,7 @@ describe('reads', () => {
       if (request.method === 'HEAD') response.end();
       else flood(response);
     };
-    const files = (await serve(claims)).files('code');
+    const files = (await serve(claims, 20_000)).files('code');
     try {
       await expect(new BucketCode(files, { mostBytes: 1_000_000 }).get('digest')).rejects.toThrow(
         'gives 10737418240 bytes',
