@@ -47,6 +47,7 @@ import { operatorMandates } from './operator-mandates.ts';
 import { MONEY, Sender, withMoney } from './outgoing/sender.ts';
 import { openWallets } from './outgoing/wallets.ts';
 import { createOwnerTokens } from './owner-tokens.ts';
+import { growing, Passes } from './passes.ts';
 import { type ChallengePage, PaymentService } from './payment-service.ts';
 import { openPaymentsKey } from './payments-key.ts';
 import { bodyDigest, queryDigest } from './request.ts';
@@ -205,7 +206,9 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     claim: (name, until) => machine.keys.claim(name, until),
   });
   const proof = new ProofVerifier({ network: firstMpp, challengeKey, challenger, keys: machine.keys, signIn });
-  const highest = await trustedClock.highest();
+  const now = growing(() => trustedClock.latest() - clock.offsetMs, (await trustedClock.highest()) - clock.offsetMs);
+  const passes = <Claims extends object>(purpose: string) =>
+    new Passes<Claims>({ purpose, key: key.derive(purpose), keys: machine.keys, now });
   const { feeBps } = config;
   const keepers = x402.flatMap(({ keeper }) => keeper ?? []);
   const sessions = new SessionPlaces(channels, calls, verifiers, keepers);
@@ -326,7 +329,8 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         },
       );
     },
-    ownerTokens: createOwnerTokens(key.derive('owner-token'), machine.keys, () => trustedClock.latest(), highest),
+    passes,
+    ownerTokens: createOwnerTokens(passes('owner-token')),
     signIns: createSignIns({
       key: key.derive('sign-in'),
       keys: machine.keys,

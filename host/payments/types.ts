@@ -8,6 +8,7 @@ import type { EdgeContext } from '../shared/contracts.ts';
 import type { MessageId, Meta, ToolResult } from '../shared/mcp-message.ts';
 import type { Money } from '../shared/money.ts';
 import type { CallShape } from './discovery.ts';
+import type { Passes } from './passes.ts';
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
@@ -413,6 +414,8 @@ export interface Payments {
   registerCompletion(name: string, complete: Completion, abandon?: (prepared: Json) => Promise<void>): void;
   paidOperation(request: Request, context: EdgeContext, operation: PaidOperation): Promise<Response>;
   proveOwner(request: Request, context: EdgeContext, proof: ProofRequest): Promise<ProofResult>;
+  /** What others of the host give to those who have proved who they are. */
+  passes<Claims extends object>(purpose: string): Passes<Claims>;
   ownerTokens: OwnerTokens;
   signIns: SignIns;
   /** Serves a request on a paid route of a tenant, from the unpaid 402 to the settled answer. */

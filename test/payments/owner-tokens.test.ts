@@ -1,5 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import { createOwnerTokens } from '../../host/payments/owner-tokens.ts';
+import { growing, Passes } from '../../host/payments/passes.ts';
 import { type OpenClaims, openClaims } from '../registry/support/claims.ts';
 
 const NOW = Date.parse('2026-11-01T00:00:00Z');
@@ -15,10 +16,15 @@ afterAll(() => claims.close());
 beforeEach(() => void vi.useFakeTimers({ toFake: ['performance'] }));
 afterEach(() => void vi.useRealTimers());
 
+/** Those of a node, as it starts. */
+function tokensOf(trustedNow: () => number, highest = NOW) {
+  const now = growing(trustedNow, highest);
+  return createOwnerTokens(new Passes({ purpose: 'owner-token', key: Buffer.alloc(32), keys: claims.keys, now }));
+}
+
 it('a token ends after fifteen minutes, and no clock that is set back revives it', async () => {
   let clock = NOW;
-  const key = Buffer.alloc(32);
-  const tokens = createOwnerTokens(key, claims.keys, () => clock, NOW);
+  const tokens = tokensOf(() => clock);
   const { token } = tokens.issue('hello', payer);
   expect(await tokens.verify('hello', token)).toEqual(payer);
   clock += 16 * MINUTE_MS;
@@ -26,9 +32,7 @@ it('a token ends after fifteen minutes, and no clock that is set back revives it
   clock -= 60 * MINUTE_MS;
   expect(await tokens.verify('hello', token)).toBeUndefined();
   // After a restart, too: what was believed before is kept.
-  expect(
-    await createOwnerTokens(key, claims.keys, () => clock, NOW + 16 * MINUTE_MS).verify('hello', token),
-  ).toBeUndefined();
+  expect(await tokensOf(() => clock, NOW + 16 * MINUTE_MS).verify('hello', token)).toBeUndefined();
   // One that is issued while the clock is behind ends like any other.
   const later = tokens.issue('hello', payer).token;
   vi.advanceTimersByTime(14 * MINUTE_MS);
@@ -38,7 +42,7 @@ it('a token ends after fifteen minutes, and no clock that is set back revives it
 });
 
 it('a session is for every slug of its wallet, lasts an hour, and can be ended, at all nodes', async () => {
-  const tokens = createOwnerTokens(Buffer.alloc(32), claims.keys, () => NOW, NOW);
+  const tokens = tokensOf(() => NOW);
   const { token } = tokens.issue(null, payer);
   expect(await tokens.verify('hello', token)).toEqual({ ...payer, isSession: true });
   expect(await tokens.read(token)).toMatchObject({ slug: null, payer });
@@ -50,7 +54,7 @@ it('a session is for every slug of its wallet, lasts an hour, and can be ended, 
   expect(await tokens.end('owner_nothing')).toBe(false);
   expect(await tokens.end(later)).toBe(true);
   expect(await tokens.read(later)).toBeUndefined();
-  expect(await createOwnerTokens(Buffer.alloc(32), claims.keys, () => NOW, NOW).read(later)).toBeUndefined();
+  expect(await tokensOf(() => NOW).read(later)).toBeUndefined();
   expect(await tokens.verify('hello', later)).toBeUndefined();
   expect(await tokens.end(later)).toBe(false);
   // The last digit has bits that say nothing.
