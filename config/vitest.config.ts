@@ -49,7 +49,7 @@ const ON_POSTGRES = [
   NODES,
   'test/registry/{deployments,leases,operator,secrets-rotation,shared-stores,statements}.test.ts',
   'test/payments/{claims,gas,guard,model,payouts}.test.ts',
-  'test/control/{auto-renewer,deploy-keys,lifecycle}.test.ts',
+  'test/control/{auto-renewer,console-sessions,deploy-keys,lifecycle}.test.ts',
 ];
 
 /**

@@ -46,22 +46,30 @@ export class Passes<Claims extends object> {
   async read(token: string): Promise<(Claims & Pass) | undefined> {
     const read = this.#sealed.open(token);
     if (!read || read.expiresAt <= this.now()) return undefined;
-    return (await this.#keys.isClaimed(this.#endOf(token, read))) ? undefined : read;
+    return (await this.isEnded(nameOf(token, read))) ? undefined : read;
   }
 
   /** It is worth nothing from now on, at all nodes. @returns what it was worth, to one of those who end it */
   async end(token: string): Promise<(Claims & Pass) | undefined> {
     const read = await this.read(token);
     if (!read) return undefined;
-    const isFirst = await this.#keys.claim(this.#endOf(token, read), read.endsAt ?? read.expiresAt);
+    const isFirst = await this.#keys.claim(this.#endOf(nameOf(token, read)), read.endsAt ?? read.expiresAt);
     return isFirst ? read : undefined;
   }
 
-  #endOf(token: string, { id }: Pass): string {
-    // By the bytes of the signature: the same one can be written in several ways.
-    const signature = () => Buffer.from(token.slice(token.indexOf('.') + 1), 'base64url').toString('hex');
-    return `${this.#purpose}:${id ?? signature()}`;
+  /** Whether it was ended before its time. @param id of one that is renewed */
+  isEnded(id: string): Promise<boolean> {
+    return this.#keys.isClaimed(this.#endOf(id));
   }
+
+  #endOf(name: string): string {
+    return `${this.#purpose}:${name}`;
+  }
+}
+
+/** One that is not renewed has its signature, by its bytes: the same one can be written in several ways. */
+function nameOf(token: string, { id }: Pass): string {
+  return id ?? Buffer.from(token.slice(token.indexOf('.') + 1), 'base64url').toString('hex');
 }
 
 /**

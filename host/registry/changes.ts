@@ -4,7 +4,15 @@
  */
 
 /** `settings:<name>` for one setting. */
-export type Topic = 'deployments' | 'domains' | 'certificates' | 'blocks' | 'debts' | 'nodes' | `settings:${string}`;
+export type Topic =
+  | 'deployments'
+  | 'domains'
+  | 'certificates'
+  | 'blocks'
+  | 'debts'
+  | 'nodes'
+  | 'log-outs'
+  | `settings:${string}`;
 
 export interface Changes {
   /** @param listener forgets, or reads again; tried again where it fails. This node's own changes are heard, too */

@@ -17,6 +17,7 @@ import type { ControlDeps } from '../control/deps.ts';
 import type { InstanceClient } from '../control/instance-client.ts';
 import type { NodeHistory } from '../observability/node-history.ts';
 import { Audit } from '../registry/audit.ts';
+import { Guesses } from '../registry/guesses.ts';
 import { writeClockOffset } from '../registry/settings.ts';
 import { usageOf } from '../sandbox/process-tree.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
@@ -69,8 +70,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<Ope
   const { forward } = instanceClient;
   const { config, publicUrl, payments } = control;
   const { registry, deployments, domains, secrets, blocks, tokens } = stores;
-  const sessions = new Sessions();
-  tokens.onChange((role) => sessions.endAll(role));
+  const sessions = new Sessions({ passes: payments.passes, tokens, changes: registry.changes });
   let port = 0;
   const consoleLink = (role: Role, lifeMs?: number) => {
     const { code, expiresAt } = sessions.code(role, lifeMs);
@@ -125,6 +125,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<Ope
     tokens,
     console: {
       sessions,
+      guesses: new Guesses(registry, 'console-guesses'),
       publicUrl,
       builtins: control.builtins
         .filter(({ name }) => config.builtinTenants.enabled.includes(name))

@@ -272,8 +272,46 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     }
   });
 
+  const atConsole = async (host: TestHost, path: string, cookie: string, form?: Record<string, string>) => {
+    const origin = `http://127.0.0.1:${host.adminPort}`;
+    const answer = await fetch(`${origin}/console${path}`, {
+      redirect: 'manual',
+      headers: { origin, cookie },
+      ...(form ? { method: 'POST', body: new URLSearchParams(form) } : {}),
+    });
+    const given = answer.headers.get('set-cookie')?.split(';')[0] ?? '';
+    return { status: answer.status, cookie: given, text: await answer.text() };
+  };
+  /** By a link of the other node. */
+  async function logIn(host: TestHost): Promise<{ cookie: string; code: string }> {
+    const { json } = await (host === a ? b : a).operator('POST', '/console-links', {});
+    const code = new URL((json as { url: string }).url).hash.slice(1);
+    return { ...(await atConsole(host, '/log-in', '', { token: code })), code };
+  }
+  const consoles = (cookie: string) =>
+    Promise.all([a, b].map(async (host) => (await atConsole(host, '', cookie)).status));
+
+  it('the operator logs in at one node by a link of the other, once, and is logged out at both', async () => {
+    const { cookie, code } = await logIn(a);
+    expect((await atConsole(b, '/log-in', '', { token: code })).status).toBe(401);
+    const { text, cookie: renewed } = await atConsole(b, '', cookie);
+    const csrf = /name="csrf" value="([^"]+)"/.exec(text)?.[1] ?? '';
+    expect([await consoles(cookie), await consoles(renewed)]).toEqual([
+      [200, 200],
+      [200, 200],
+    ]);
+    expect((await atConsole(b, '/log-out', cookie, { csrf })).status).toBe(303);
+    expect([await consoles(cookie), await consoles(renewed)]).toEqual([
+      [303, 303],
+      [303, 303],
+    ]);
+  });
+
   it('a PostgreSQL that is killed and started again stops no caller, and changes go on', async () => {
+    const { cookie } = await logIn(b);
     await cluster.postgres.kill();
+    // Nobody can tell whether it was logged out.
+    expect(await consoles(cookie)).toEqual([500, 500]);
     const without = await Promise.all([a, b].map((host) => fetch(`${host.url}/first/`)));
     expect(without.map(({ status }) => status)).toEqual([200, 200]);
     await cluster.postgres.start();
@@ -284,6 +322,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       return answer?.status === 200;
     });
     expect(await Promise.all([text(a, '/first/'), text(b, '/first/')])).toEqual(['again Grace', 'again Grace']);
+    expect(await consoles(cookie)).toEqual([200, 200]);
   });
 
   it('a node that the others gave up serves nothing that is out of date, and comes back', async () => {

@@ -364,7 +364,7 @@ test('other names, other sites, other ports, other sessions and stolen cookies c
   // The cookie over https has another name, and does not count without it.
   const secure = await send('POST', '/console/log-in', { origin: own().origin.replace('http:', 'https:') }, { token });
   const [cookie = ''] = secure.headers['set-cookie'] ?? [];
-  expect(cookie).toMatch(/^__Host-turnpike-console=[\w-]+; Path=\/; Secure; HttpOnly; SameSite=Strict$/);
+  expect(cookie).toMatch(/^__Host-turnpike-console=[\w.-]+; Path=\/; Secure; HttpOnly; SameSite=Strict$/);
   const plain = cookie.split(';')[0]?.replace('__Host-', '') ?? '';
   expect((await send('GET', '/console', { cookie: plain })).status).toBe(303);
   // Ended is ended.
@@ -389,7 +389,11 @@ test('a new token ends every session, and what they follow; no token is in the a
   expect(host.output()).not.toContain(token);
 });
 
-test('guesses are limited, and a host that was killed remembers its history', async () => {
+test('guesses are limited, and a host that was killed remembers log-ins, log-outs and its history', async () => {
+  const [who, out] = [await session(), await session()];
+  expect((await send('POST', '/console/log-out', { ...own(), cookie: out.cookie }, { csrf: out.csrf })).status).toBe(
+    303,
+  );
   const guesses = await Promise.all(
     Array.from({ length: 30 }, (_, index) => send('POST', '/console/log-in', own(), { token: `op_${index}` })),
   );
@@ -407,4 +411,6 @@ test('guesses are limited, and a host that was killed remembers its history', as
   host = await host.restart();
   await until(async () => ((await told()).busiest.length > 0 ? true : undefined));
   expect(sum(await told())).toBeGreaterThanOrEqual(before);
+  const shown = await Promise.all([who, out].map(({ cookie }) => send('GET', '/console', { cookie })));
+  expect(shown.map(({ status }) => status)).toEqual([200, 303]);
 });

@@ -1,9 +1,14 @@
 /** Nodes of one host on one PostgreSQL: what one hears of the other, and who goes on when one ends or stops. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { Sessions } from '../../host/control/console/sessions.ts';
 import { OperatorTokens } from '../../host/control/console/tokens.ts';
+import { Passes } from '../../host/payments/passes.ts';
 import { Blocks } from '../../host/registry/blocks.ts';
 import { Deployments } from '../../host/registry/deployments.ts';
+import { Books } from '../../host/registry/payments/books.ts';
+import { PaymentKeys } from '../../host/registry/payments/keys.ts';
 import { openPostgresRegistry, type PostgresRegistry } from '../../host/registry/postgres/index.ts';
+import { ManualClock } from '../../host/shared/clock.ts';
 import { postgresPrograms } from '../e2e/support/databases.ts';
 import { expectTime } from '../times.ts';
 import { newDeployment } from './support/new-deployment.ts';
@@ -124,6 +129,41 @@ describe.skipIf(!postgresPrograms())('nodes', () => {
       `seen at the other node after ${seen[seen.length >> 1]?.toFixed(1)} ms, at most ${seen.at(-1)?.toFixed(1)}`,
     );
     expectTime('nine of ten changes, seen at the other node', seen[Math.floor(seen.length * 0.9)] ?? 0, SEEN_MS);
+  });
+
+  test('the operator’s log-out, and a new token, end at both what goes on, and of two first starts one shows its token', async () => {
+    const registries = await nodes(2);
+    await registries[0]?.client.execute("DELETE FROM settings WHERE name = 'operator-token-sha256'");
+    const made = await Promise.all(
+      registries.map(async (registry) => {
+        const keys = new PaymentKeys(new Books(registry, new ManualClock(Date.now())));
+        const passes = <Claims extends object>(purpose: string) =>
+          new Passes<Claims>({ purpose, key: Buffer.alloc(32, purpose), keys, now: () => Date.now() });
+        const tokens = await OperatorTokens.open(registry);
+        await tokens.keepFresh();
+        return { tokens, sessions: new Sessions({ passes, tokens, changes: registry.changes }) };
+      }),
+    );
+    const [a, b] = made as [(typeof made)[0], (typeof made)[0]];
+    const shown = made.flatMap(({ tokens }) => tokens.fresh ?? []);
+    expect(shown).toHaveLength(1);
+    expect(made.map(({ tokens }) => tokens.roleOf(shown[0] ?? ''))).toEqual(['operator', 'operator']);
+    const cookies = [a, b].map(({ sessions }) => sessions.open('operator', false));
+    const followed = await Promise.all(
+      cookies.map(async (cookie) => {
+        const session = await a.sessions.find(cookie, false);
+        if (!session) throw new Error('it was opened just now');
+        return a.sessions.ended(session);
+      }),
+    );
+    await b.sessions.end(cookies[0] ?? '');
+    expect(await a.sessions.find(cookies[0] ?? '', false)).toBeUndefined();
+    await expect.poll(() => followed.map(({ aborted }) => aborted), { timeout: 5_000 }).toEqual([true, false]);
+    const token = await b.tokens.replace('operator');
+    // No wait: the other had it before it was told here.
+    expect([a.tokens.roleOf(token), a.tokens.roleOf(shown[0] ?? '')]).toEqual(['operator', undefined]);
+    expect(followed[1]?.aborted).toBe(true);
+    expect(await a.sessions.find(cookies[1] ?? '', false)).toBeUndefined();
   });
 
   test('what was changed while nothing could be heard is seen once it can, by its number', async () => {

@@ -3,11 +3,12 @@
  * as who is logged in. What protects a session: a cookie that scripts cannot read and that other sites cannot send, the
  * origin of every POST, a word in each form, and the token once more where money or access is at stake.
  */
-import { Hono } from 'hono';
+import { type Context, Hono } from 'hono';
 import type { Logger } from 'pino';
 import { fileHeaders, html, type Part } from '../../../builtin-tenants/kit/look/layout.ts';
 import { LOOK_CSS } from '../../pages/look.ts';
 import type { Audit } from '../../registry/audit.ts';
+import type { Guesses } from '../../registry/guesses.ts';
 import { asProblem, PROBLEMS, Problem, type ProblemCode } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import { type ConsolePage, consoleAnswer, SCRIPT_PATH, STYLE_PATH, type View } from './page.ts';
@@ -27,6 +28,7 @@ export interface Who {
 
 export interface ConsoleOptions {
   sessions: Sessions;
+  guesses: Pick<Guesses, 'failed'>;
   tokens: Pick<OperatorTokens, 'roleOf'>;
   audit: Pick<Audit, 'begin' | 'end'>;
   builtins: View['builtins'];
@@ -43,13 +45,16 @@ const ADDRESS = 'console';
 
 interface LoggedIn {
   session: Session;
-  ended: AbortSignal;
+  cookie: string;
   who: Who;
 }
 
-export function createConsole(options: ConsoleOptions): Hono {
-  const { sessions, tokens, audit, builtins, publicUrl, log, api } = options;
-  const app = new Hono();
+/** Undefined: nobody is. */
+type Found = { Variables: { found: LoggedIn | undefined } };
+
+export function createConsole(options: ConsoleOptions): Hono<Found> {
+  const { sessions, guesses, tokens, audit, builtins, publicUrl, log, api } = options;
+  const app = new Hono<Found>();
   const places = CONSOLE_PAGES.filter(({ hidden }) => !hidden).map(({ place, path }) => ({
     name: place,
     href: path === '/' ? BASE : BASE + path,
@@ -58,11 +63,10 @@ export function createConsole(options: ConsoleOptions): Hono {
   app.onError((error, c) => {
     const problem = asProblem(error);
     if (problem.code === 'internal') log.error({ err: error }, 'unexpected error in the console');
-    return problemPage(problem, c.req.raw);
+    return problemPage(problem, c.get('found'));
   });
 
-  function problemPage(problem: Problem, request: Request, back?: string): Response {
-    const found = sessionOf(request);
+  function problemPage(problem: Problem, found: LoggedIn | undefined, back?: string): Response {
     return consoleAnswer({
       title: problem.title,
       pages: found ? places : [],
@@ -75,7 +79,7 @@ export function createConsole(options: ConsoleOptions): Hono {
     });
   }
 
-  function sessionOf(request: Request): LoggedIn | undefined {
+  async function sessionOf(request: Request): Promise<LoggedIn | undefined> {
     const cookies = new Map(
       (request.headers.get('cookie') ?? '').split(';').map((pair) => {
         const [name = '', value = ''] = pair.trim().split('=', 2);
@@ -86,9 +90,10 @@ export function createConsole(options: ConsoleOptions): Hono {
       [SECURE_COOKIE, true],
       [COOKIE, false],
     ] as const) {
-      const id = cookies.get(name);
-      const found = id === undefined ? undefined : sessions.find(id, isSecure);
-      if (found) return { ...found, who: { role: found.session.role, address: ADDRESS, isConfirmed: false } };
+      const given = cookies.get(name);
+      const session = given === undefined ? undefined : await sessions.find(given, isSecure);
+      if (given !== undefined && session)
+        return { session, cookie: given, who: { role: session.role, address: ADDRESS, isConfirmed: false } };
     }
     return undefined;
   }
@@ -107,8 +112,16 @@ export function createConsole(options: ConsoleOptions): Hono {
     () => new Response(CONSOLE_SCRIPT, { headers: fileHeaders('text/javascript') }),
   );
 
+  app.use(async function findSession(c, next) {
+    const found = await sessionOf(c.req.raw);
+    c.set('found', found);
+    await next();
+    if (!found || c.res.headers.has('set-cookie')) return;
+    c.header('set-cookie', cookie(sessions.renewed(found.session), found.session.isSecure));
+  });
+
   app.get('/log-in', (c) => {
-    if (sessionOf(c.req.raw)) return c.redirect(BASE, 303);
+    if (c.get('found')) return c.redirect(BASE, 303);
     return loginPage(backOf(c.req.query('to')));
   });
 
@@ -118,27 +131,23 @@ export function createConsole(options: ConsoleOptions): Hono {
     const to = backOf(form.get('to') ?? undefined);
     const given = (form.get('token') ?? '').trim();
     // Looked at in any case: a stranger's guesses must not keep the operator out.
-    const role = tokens.roleOf(given) ?? sessions.useCode(given);
+    const role = tokens.roleOf(given) ?? (await sessions.useCode(given));
     if (!role) {
-      const wait = sessions.waitSeconds();
+      const wait = await guesses.failed();
       if (wait > 0) {
         return loginPage(to, `Too many attempts failed. Try again in ${wait} s.`, 429, { 'retry-after': String(wait) });
       }
-      sessions.failed();
       log.warn('a log-in to the console failed');
       return loginPage(to, 'Neither a token of this host, nor a link that is still good.', 401);
     }
     const isSecure = c.req.header('origin')?.startsWith('https:') ?? false;
     await note('POST /console/log-in', role);
-    const id = sessions.open(role, isSecure);
-    return redirect(to, cookie(id, isSecure));
+    return redirect(to, cookie(sessions.open(role, isSecure), isSecure));
   });
 
   app.post('/log-out', async (c) => {
-    const { session, who } = await loggedInForm(c.req.raw);
-    const name = session.isSecure ? SECURE_COOKIE : COOKIE;
-    const id = new RegExp(`(?:^|; )${name}=([^;]+)`).exec(c.req.header('cookie') ?? '')?.[1] ?? '';
-    sessions.end(id);
+    const { session, who, cookie: given } = await loggedInForm(c);
+    await sessions.end(given);
     await note('POST /console/log-out', who.role);
     return redirect(`${BASE}/log-in`, cookie('', session.isSecure));
   });
@@ -146,7 +155,7 @@ export function createConsole(options: ConsoleOptions): Hono {
   /** Reading the API as who is logged in: streams of logs, and files. No page of ours is made of these answers. */
   app.get('/api/*', async (c) => {
     requireSameSite(c.req.raw);
-    const found = sessionOf(c.req.raw);
+    const found = c.get('found');
     if (!found) throw new Problem('unauthorized', 'Log in to the console first.');
     const { pathname, search } = new URL(c.req.url);
     const headers = new Headers();
@@ -154,7 +163,7 @@ export function createConsole(options: ConsoleOptions): Hono {
       const value = c.req.header(name);
       if (value !== undefined) headers.set(name, value);
     }
-    const signal = AbortSignal.any([c.req.raw.signal, found.ended]);
+    const signal = AbortSignal.any([c.req.raw.signal, await sessions.ended(found.session)]);
     const request = new Request(`http://console.internal${pathname.slice(`${BASE}/api`.length)}${search}`, {
       headers,
       signal,
@@ -170,7 +179,7 @@ export function createConsole(options: ConsoleOptions): Hono {
   });
 
   app.post('/act', async (c) => {
-    const { session, who, form } = await loggedInForm(c.req.raw);
+    const { session, who, form } = await loggedInForm(c);
     const back = backOf(form.get('back') ?? undefined);
     const method = form.get('method') ?? '';
     const path = pathOf(form);
@@ -178,10 +187,10 @@ export function createConsole(options: ConsoleOptions): Hono {
       throw new Problem('bad_request', 'The form is not one of this console; open the page again.');
     if (form.has('expected') && form.get('typed')?.trim() !== form.get('expected')) {
       const problem = new Problem('invalid_field', 'What you typed is another name. Nothing was done.');
-      return problemPage(problem, c.req.raw, back);
+      return problemPage(problem, c.get('found'), back);
     }
     const token = form.get('token');
-    if (token !== null && who.role === 'operator') confirm(token);
+    if (token !== null && who.role === 'operator') await confirm(token);
     const body = bodyOf(form);
     const request = new Request(`http://console.internal${path}`, {
       method,
@@ -190,7 +199,7 @@ export function createConsole(options: ConsoleOptions): Hono {
     const response = await api(request, { ...who, isConfirmed: token !== null });
     const text = await response.text();
     const isReport = form.has('shown') && response.headers.get('content-type')?.startsWith('application/json');
-    if (!response.ok && !isReport) return problemPage(problemOf(text, response.status), c.req.raw, back);
+    if (!response.ok && !isReport) return problemPage(problemOf(text, response.status), c.get('found'), back);
     if (isReport) {
       const main = html`<h1>${response.ok ? 'Done' : 'What was found'}</h1>${jsonView(parsed(text))}<p><a href="${back}">Back</a></p>`;
       return consoleAnswer({ title: 'Answer', pages: places, session, main, width: 'full' });
@@ -200,11 +209,10 @@ export function createConsole(options: ConsoleOptions): Hono {
   });
 
   /** @throws Problem for a wrong token, and when too many were */
-  function confirm(token: string): void {
-    if (tokens.roleOf(token.trim()) === 'operator' || sessions.useCode(token.trim()) === 'operator') return;
-    const wait = sessions.waitSeconds();
+  async function confirm(token: string): Promise<void> {
+    if (tokens.roleOf(token.trim()) === 'operator' || (await sessions.useCode(token.trim())) === 'operator') return;
+    const wait = await guesses.failed();
     if (wait > 0) throw new Problem('rate_limited', `Too many wrong tokens. Try again in ${wait} s.`);
-    sessions.failed();
     throw new Problem(
       'unauthorized',
       'That is neither the operator’s token nor a code that is still good. Nothing was done.',
@@ -213,7 +221,7 @@ export function createConsole(options: ConsoleOptions): Hono {
 
   for (const page of CONSOLE_PAGES) {
     app.get(page.path === '/' ? '/' : page.path, async (c) => {
-      const found = sessionOf(c.req.raw);
+      const found = c.get('found');
       const { pathname, search, searchParams } = new URL(c.req.url);
       if (!found) return redirect(`${BASE}/log-in?to=${encodeURIComponent(pathname + search)}`);
       const view: View = {
@@ -235,17 +243,17 @@ export function createConsole(options: ConsoleOptions): Hono {
   }
 
   app.notFound((c) =>
-    sessionOf(c.req.raw)
-      ? problemPage(new Problem('not_found', 'The console has no such page.'), c.req.raw)
+    c.get('found')
+      ? problemPage(new Problem('not_found', 'The console has no such page.'), c.get('found'))
       : redirect(`${BASE}/log-in`),
   );
 
-  async function loggedInForm(request: Request): Promise<LoggedIn & { form: URLSearchParams }> {
-    requireOwnOrigin(request);
-    const found = sessionOf(request);
+  async function loggedInForm(c: Context<Found>): Promise<LoggedIn & { form: URLSearchParams }> {
+    requireOwnOrigin(c.req.raw);
+    const found = c.get('found');
     if (!found) throw new Problem('unauthorized', 'The session has ended. Log in again; nothing was done.');
-    const form = await formOf(request);
-    if (!isSameText(form.get('csrf') ?? '', found.session.csrf))
+    const form = await formOf(c.req.raw);
+    if (!isSameText(form.get('csrf') ?? '', found.session.id))
       throw new Problem('forbidden', 'The form is of another session. Open the page again; nothing was done.');
     return { ...found, form };
   }
@@ -292,12 +300,12 @@ function redirect(to: string, cookie?: string): Response {
 
 /**
  * Cookies know no ports: with the path, tenants on the same host name do not get it. `console` is a reserved slug.
- * @param id empty: removes it
+ * @param value empty: removes it
  */
-function cookie(id: string, isSecure: boolean): string {
-  const ends = id === '' ? '; Max-Age=0' : '';
+function cookie(value: string, isSecure: boolean): string {
+  const ends = value === '' ? '; Max-Age=0' : '';
   const attributes = isSecure ? 'Path=/; Secure' : `Path=${BASE}`;
-  return `${isSecure ? SECURE_COOKIE : COOKIE}=${id}; ${attributes}; HttpOnly; SameSite=Strict${ends}`;
+  return `${isSecure ? SECURE_COOKIE : COOKIE}=${value}; ${attributes}; HttpOnly; SameSite=Strict${ends}`;
 }
 
 /** @throws Problem `forbidden` for a form of another site, or of another port of this machine */

@@ -83,9 +83,9 @@ export function consoleAnswer({ title, pages, page, session, width = 'full', mai
   return new Response(String(text), { status: status ?? 200, headers: { ...HEADERS, ...headers } });
 }
 
-function logOut({ csrf, role }: Session) {
+function logOut({ id, role }: Session) {
   return html`<span>${role === 'reader' ? 'read-only' : 'operator'}</span>
-<form method="post" action="${BASE}/log-out"><input type="hidden" name="csrf" value="${csrf}"><button class="quiet small">Log out</button></form>`;
+<form method="post" action="${BASE}/log-out"><input type="hidden" name="csrf" value="${id}"><button class="quiet small">Log out</button></form>`;
 }
 
 export interface Act {
@@ -115,7 +115,7 @@ export function act(given: Act): Part {
   // Who may only read is not offered what would be refused.
   if (session.role === 'reader') return '';
   return html`<form method="post" action="${BASE}/act">
-<input type="hidden" name="csrf" value="${session.csrf}"><input type="hidden" name="method" value="${method}">
+<input type="hidden" name="csrf" value="${session.id}"><input type="hidden" name="method" value="${method}">
 <input type="hidden" name="path" value="${path}"><input type="hidden" name="back" value="${back}">
 ${isShown ? html`<input type="hidden" name="shown" value="yes">` : ''}${fields ?? ''}
 ${

@@ -1,14 +1,22 @@
 /**
- * Sessions of the operator's console, and the one-time codes that start them. They are in memory only: a restart of the
- * host ends all of them. Ids and codes are kept as hashes.
+ * Sessions of the operator's console, and the one-time codes that start them. Both are passes, so they hold at every node
+ * and after a restart, as long as the token of their role is the one that they were given under.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
-import type { Role } from './tokens.ts';
+import type { Passes } from '../../payments/passes.ts';
+import type { Changes } from '../../registry/changes.ts';
+import type { OperatorTokens, Role } from './tokens.ts';
 
-export interface Session {
+interface Given {
   readonly role: Role;
-  /** Of forms: another page of the same site cannot know it. */
-  readonly csrf: string;
+  /** Which token of the role was in force. */
+  readonly token: string;
+}
+
+export interface Session extends Given {
+  /** Also a word in each form: another page of the same site cannot know it. */
+  readonly id: string;
+  readonly endsAt: number;
   /** Over https: its cookie has another name then, and does not count over http. */
   readonly isSecure: boolean;
   /** Told on the next page, once. */
@@ -19,119 +27,107 @@ export interface Session {
 export const BASE = '/console';
 const IDLE_MS = 30 * 60_000;
 const LONGEST_MS = 12 * 3_600_000;
-/** The one that was idle for longest gives its place to a new one. */
-const MOST_SESSIONS = 32;
 const CODE_MS = 10 * 60_000;
-const MOST_CODES = 16;
-/** Failed log-ins: as many at once, then one in so many ms. */
-const BURST = 10;
-const REFILL_MS = 6_000;
+const CODE = 'once_';
 
-interface Kept {
+interface Followed {
   session: Session;
-  usedAt: number;
-  endsAt: number;
   ended: AbortController;
+  timer: NodeJS.Timeout;
+}
+
+export interface SessionsParts {
+  passes<Claims extends object>(purpose: string): Passes<Claims>;
+  tokens: Pick<OperatorTokens, 'markOf' | 'onChange'>;
+  changes: Changes;
 }
 
 export class Sessions {
-  readonly #now: () => number;
-  readonly #sessions = new Map<string, Kept>();
-  readonly #codes = new Map<string, { role: Role; endsAt: number }>();
-  #failures = 0;
-  #countedAt = 0;
+  readonly #parts: SessionsParts;
+  readonly #sessions: Passes<Session>;
+  readonly #codes: Passes<Given>;
+  /** What goes on for long in a session, by its id. */
+  readonly #followed = new Map<string, Followed>();
 
-  /** @param now ms that only grow; tests pass their own */
-  constructor(now: () => number = () => performance.now()) {
-    this.#now = now;
+  constructor(parts: SessionsParts) {
+    this.#parts = parts;
+    this.#sessions = parts.passes('operator-session');
+    this.#codes = parts.passes('operator-code');
+    parts.tokens.onChange(() => {
+      for (const { session } of this.#followed.values()) if (!this.#isInForce(session)) this.#stop(session);
+    });
+    parts.changes.on('log-outs', () => Promise.all([...this.#followed.values()].map((each) => this.#look(each))));
   }
 
-  /** @returns the id, for the cookie */
+  /** @returns the cookie */
   open(role: Role, isSecure: boolean): string {
-    const now = this.#now();
-    for (const [key, kept] of this.#sessions) if (isOver(kept, now)) this.#end(key);
-    while (this.#sessions.size >= MOST_SESSIONS) {
-      const [oldest] = [...this.#sessions].sort(([, a], [, b]) => a.usedAt - b.usedAt);
-      if (oldest) this.#end(oldest[0]);
-    }
-    const id = randomBytes(24).toString('base64url');
-    const session = { role, isSecure, csrf: randomBytes(24).toString('base64url') };
-    this.#sessions.set(hashOf(id), { session, usedAt: now, endsAt: now + LONGEST_MS, ended: new AbortController() });
-    return id;
+    const endsAt = this.#sessions.now() + LONGEST_MS;
+    return this.renewed({ ...this.#given(role), isSecure, id: randomBytes(24).toString('base64url'), endsAt });
   }
 
-  /** @param ended aborts when the session ends, for what goes on for long */
-  find(id: string, isSecure: boolean): { session: Session; ended: AbortSignal } | undefined {
-    const key = hashOf(id);
-    const kept = this.#sessions.get(key);
-    if (!kept || kept.session.isSecure !== isSecure) return undefined;
-    const now = this.#now();
-    if (isOver(kept, now)) {
-      this.#end(key);
-      return undefined;
-    }
-    kept.usedAt = now;
-    return { session: kept.session, ended: kept.ended.signal };
+  /** @returns the cookie of a session that was used just now */
+  renewed(session: Session): string {
+    return this.#sessions.issue(session, IDLE_MS).token;
   }
 
-  end(id: string): void {
-    this.#end(hashOf(id));
+  async find(cookie: string, isSecure: boolean): Promise<Session | undefined> {
+    const session = await this.#sessions.read(cookie);
+    return session?.isSecure === isSecure && this.#isInForce(session) ? session : undefined;
   }
 
-  /** Its token was replaced: sessions and codes of the role are worth nothing. */
-  endAll(role: Role): void {
-    for (const [key, { session }] of this.#sessions) if (session.role === role) this.#end(key);
-    for (const [key, code] of this.#codes) if (code.role === role) this.#codes.delete(key);
+  /** Aborts when a session ends, at whichever node. */
+  async ended(session: Session): Promise<AbortSignal> {
+    const followed = this.#followed.get(session.id) ?? this.#follow(session);
+    // It may have ended since it was found.
+    await this.#look(followed);
+    return followed.ended.signal;
   }
 
-  /** @returns a code that logs in once, and until when; ms of the system's clock */
+  async end(cookie: string): Promise<void> {
+    const session = await this.#sessions.end(cookie);
+    if (session) this.#stop(session);
+  }
+
+  /** @returns a code that logs in once, and until when */
   code(role: Role, lifeMs = CODE_MS): { code: string; expiresAt: number } {
-    const [oldest] = this.#codes.keys();
-    if (this.#codes.size >= MOST_CODES && oldest !== undefined) this.#codes.delete(oldest);
-    const code = `once_${randomBytes(24).toString('base64url')}`;
-    this.#codes.set(hashOf(code), { role, endsAt: this.#now() + lifeMs });
-    return { code, expiresAt: Date.now() + lifeMs };
+    const { token, expiresAt } = this.#codes.issue(this.#given(role), lifeMs);
+    return { code: CODE + token, expiresAt };
   }
 
-  useCode(code: string): Role | undefined {
-    const key = hashOf(code);
-    const found = this.#codes.get(key);
-    this.#codes.delete(key);
-    return found && found.endsAt > this.#now() ? found.role : undefined;
+  async useCode(code: string): Promise<Role | undefined> {
+    if (!code.startsWith(CODE)) return undefined;
+    const given = await this.#codes.end(code.slice(CODE.length));
+    return given && this.#isInForce(given) ? given.role : undefined;
   }
 
-  /** Whether so many log-ins failed that another may not be tried now. @returns seconds to wait, or 0 */
-  waitSeconds(): number {
-    this.#recover();
-    const over = this.#failures - (BURST - 1);
-    return over <= 0 ? 0 : Math.ceil((REFILL_MS * over) / 1000);
+  #given(role: Role): Given {
+    return { role, token: this.#parts.tokens.markOf(role) };
   }
 
-  failed(): void {
-    this.#recover();
-    this.#failures += 1;
+  #isInForce({ role, token }: Given): boolean {
+    return token === this.#parts.tokens.markOf(role);
   }
 
-  #recover(): void {
-    const now = this.#now();
-    this.#failures = Math.max(0, this.#failures - (now - this.#countedAt) / REFILL_MS);
-    this.#countedAt = now;
+  #follow(session: Session): Followed {
+    const timer = setTimeout(() => this.#stop(session), session.endsAt - this.#sessions.now()).unref();
+    const followed = { session, ended: new AbortController(), timer };
+    this.#followed.set(session.id, followed);
+    return followed;
   }
 
-  #end(key: string): void {
-    this.#sessions.get(key)?.ended.abort();
-    this.#sessions.delete(key);
+  async #look({ session }: Followed): Promise<void> {
+    if (!this.#isInForce(session) || (await this.#sessions.isEnded(session.id))) this.#stop(session);
+  }
+
+  #stop({ id }: Session): void {
+    const followed = this.#followed.get(id);
+    if (!followed) return;
+    this.#followed.delete(id);
+    clearTimeout(followed.timer);
+    followed.ended.abort();
   }
 }
 
 export function isSameText(a: string, b: string): boolean {
   return timingSafeEqual(createHash('sha256').update(a).digest(), createHash('sha256').update(b).digest());
-}
-
-function isOver({ usedAt, endsAt }: Kept, now: number): boolean {
-  return now - usedAt >= IDLE_MS || now >= endsAt;
-}
-
-function hashOf(text: string): string {
-  return createHash('sha256').update(text).digest('hex');
 }

@@ -3,6 +3,7 @@
  * only read, where the operator made it. A new one takes the place of the old one at once.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import type { Changes } from '../../registry/changes.ts';
 import type { Database, Registry } from '../../registry/index.ts';
 import { addSetting, readSetting, savedSetting } from '../../registry/settings.ts';
 
@@ -12,22 +13,27 @@ export type Role = 'operator' | 'reader';
 const SETTINGS: Record<Role, string> = { operator: 'operator-token-sha256', reader: 'operator-reader-token-sha256' };
 const PREFIX: Record<Role, string> = { operator: 'op_', reader: 'opr_' };
 const NO_HASH = '0'.repeat(64);
+const MARK_DIGITS = 16;
+
+type Parts = Pick<Registry, 'db' | 'changes'>;
 
 export class OperatorTokens {
   readonly #db: Database;
+  readonly #changes: Changes;
   readonly #hashes: Record<Role, string>;
   readonly #listeners: ((role: Role) => void)[] = [];
-  /** The operator's, when it was just made. It is kept by `keepFresh`. */
-  readonly fresh: string | undefined;
+  #fresh: string | undefined;
 
-  private constructor(db: Database, hashes: Record<Role, string>, fresh: string | undefined) {
+  private constructor({ db, changes }: Parts, hashes: Record<Role, string>, fresh: string | undefined) {
     this.#db = db;
+    this.#changes = changes;
     this.#hashes = hashes;
-    this.fresh = fresh;
+    this.#fresh = fresh;
   }
 
-  static async open({ db, changes }: Pick<Registry, 'db' | 'changes'>): Promise<OperatorTokens> {
-    const tokens = await OperatorTokens.#read(db);
+  static async open(parts: Parts): Promise<OperatorTokens> {
+    const { changes } = parts;
+    const tokens = await OperatorTokens.#read(parts);
     for (const role of ['operator', 'reader'] as const) {
       changes.on(`settings:${SETTINGS[role]}`, () => tokens.#reload(role));
       // What was changed before that was listened to.
@@ -36,16 +42,25 @@ export class OperatorTokens {
     return tokens;
   }
 
-  static async #read(db: Database): Promise<OperatorTokens> {
+  static async #read(parts: Parts): Promise<OperatorTokens> {
+    const { db } = parts;
     const [kept, reader] = [await readSetting(db, SETTINGS.operator), await readSetting(db, SETTINGS.reader)];
-    if (kept !== undefined) return new OperatorTokens(db, { operator: kept, reader: reader ?? NO_HASH }, undefined);
+    if (kept !== undefined) return new OperatorTokens(parts, { operator: kept, reader: reader ?? NO_HASH }, undefined);
     const fresh = newToken('operator');
-    return new OperatorTokens(db, { operator: sha256(fresh).toString('hex'), reader: NO_HASH }, fresh);
+    return new OperatorTokens(parts, { operator: sha256(fresh).toString('hex'), reader: NO_HASH }, fresh);
+  }
+
+  /** The operator's, when it was just made. It is kept by `keepFresh`. */
+  get fresh(): string | undefined {
+    return this.#fresh;
   }
 
   /** For when it is about to be shown: a first start that fails before shows nothing, and the next makes another. */
   async keepFresh(): Promise<void> {
-    if (this.fresh !== undefined) await addSetting(this.#db, SETTINGS.operator, this.#hashes.operator);
+    if (this.#fresh === undefined || (await addSetting(this.#db, SETTINGS.operator, this.#hashes.operator))) return;
+    // Another node was first, and shows its own.
+    this.#fresh = undefined;
+    await this.#reload('operator');
   }
 
   /** As whom a token lets one act; takes as long for each that is wrong. */
@@ -54,6 +69,11 @@ export class OperatorTokens {
     const isOperator = timingSafeEqual(hash, Buffer.from(this.#hashes.operator, 'hex'));
     const isReader = timingSafeEqual(hash, Buffer.from(this.#hashes.reader, 'hex'));
     return isOperator ? 'operator' : isReader ? 'reader' : undefined;
+  }
+
+  /** Another one for each token of a role. */
+  markOf(role: Role): string {
+    return this.#hashes[role].slice(0, MARK_DIGITS);
   }
 
   /** Runs when a token was replaced or taken back. */
@@ -69,12 +89,14 @@ export class OperatorTokens {
   }
 
   async takeBackReader(): Promise<void> {
-    await this.#set('reader', NO_HASH);
+    // Of no token, and another one each time: what was opened before the last one must not count again.
+    await this.#set('reader', randomBytes(32).toString('hex'));
   }
 
   async #set(role: Role, hash: string): Promise<void> {
     await savedSetting(this.#db, SETTINGS[role], hash);
     this.#become(role, hash);
+    await this.#changes.everywhere(`settings:${SETTINGS[role]}`);
   }
 
   /** Another node may have replaced it. */

@@ -2,12 +2,14 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import type { Registry } from '../../../host/registry/index.ts';
 import { Books } from '../../../host/registry/payments/books.ts';
 import { PaymentKeys } from '../../../host/registry/payments/keys.ts';
 import { ManualClock } from '../../../host/shared/clock.ts';
 import { openTestRegistry } from './open.ts';
 
 export interface OpenClaims {
+  registry: Registry;
   keys: PaymentKeys;
   close(): void;
 }
@@ -16,6 +18,7 @@ export async function openClaims(): Promise<OpenClaims> {
   const folder = mkdtempSync(path.join(tmpdir(), 'claims-'));
   const registry = await openTestRegistry(path.join(folder, 'registry.db'));
   return {
+    registry,
     keys: new PaymentKeys(new Books(registry, new ManualClock(Date.now()))),
     close() {
       registry.close();

@@ -25,7 +25,7 @@ export interface OperatorAppOptions {
   version: string;
   log: Logger;
   /** What pages need beside the API. */
-  console?: Pick<ConsoleOptions, 'sessions' | 'builtins' | 'publicUrl'>;
+  console?: Pick<ConsoleOptions, 'sessions' | 'guesses' | 'builtins' | 'publicUrl'>;
 }
 
 /** The caller's role and address, where the console made the request. */
