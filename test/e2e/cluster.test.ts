@@ -1,5 +1,8 @@
 /** Two nodes of one host over a real PostgreSQL: what one is told, the other has; money moves once; one dies, the other serves. */
 import type { Address } from '@solana/kit';
+import { parseAbi } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { waitForTransactionReceipt, writeContract } from 'viem/actions';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { postgresClient } from '../../host/registry/postgres/client.ts';
 import { commandOf, processTree } from '../bench/processes.ts';
@@ -42,6 +45,15 @@ const spentOf = (answer: Response): string =>
 const HELLO = (text: string) =>
   `export default { fetch: (req: Request, env: any) => new Response(${JSON.stringify(text)} + (env.NAME ?? '')) }`;
 
+/** Works until it is told to end, and says how often it was asked to. */
+const WAITS = `export default { async fetch(request, env) {
+  const { pathname, search } = new URL(request.url);
+  if (!pathname.endsWith('/slow')) return new Response(String(await env.STORE.put('end' + search, 'x')));
+  await env.STORE.put('call' + search + crypto.randomUUID(), 'x');
+  while (!(await env.STORE.get('end' + search))) await scheduler.wait(50);
+  return new Response(String((await env.STORE.list({ prefix: 'call' + search })).keys.length));
+} }`;
+
 describe.skipIf(!clusterPrograms())('two nodes', () => {
   let cluster: Cluster;
   let a: TestHost;
@@ -70,6 +82,30 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       );
   });
   afterAll(() => Promise.all([cluster?.stop(), solana?.close()]));
+
+  /** A client of a new wallet that holds so much. */
+  async function walletWith(amount: bigint): Promise<(host: TestHost) => Fetch> {
+    const privateKey = generatePrivateKey();
+    const { address } = privateKeyToAccount(privateKey);
+    const from = account(cluster.network, 4);
+    const { x402 } = cluster.chain;
+    const hash = await writeContract(x402.getClient(from) as never, {
+      account: from,
+      chain: null,
+      address: x402.token,
+      abi: parseAbi(['function transfer(address, uint256) returns (bool)']),
+      functionName: 'transfer',
+      args: [address, amount],
+    });
+    await waitForTransactionReceipt(x402.getClient() as never, { hash });
+    const network = { ...cluster.network, wallets: [{ address, privateKey }] };
+    return (host) =>
+      x402Fetch(
+        network,
+        0,
+        cluster.via(() => host),
+      );
+  }
 
   const text = async (host: TestHost, path: string) => (await fetch(`${host.url}${path}`)).text();
   async function update(host: TestHost, slug: string, body: Record<string, unknown>): Promise<void> {
@@ -248,6 +284,24 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       captured: calls * 50_000,
       settled: calls * 50_000,
     });
+  });
+
+  it('eight calls at once of a wallet that has money for one are worked for once', async () => {
+    const bindings = { kv: true };
+    const paidRoutes = [{ method: 'GET', path: '/slow', price: '0.01', description: 'one' }];
+    await deploy(payAt(b), cluster.url, { slug: 'waits', code: WAITS, bindings, paidRoutes });
+    const poor = await walletWith(PRICE);
+    const answers: [number, string][] = [];
+    const calls = Array.from({ length: 8 }, async (_, at) => {
+      const answer = await poor(at % 2 ? a : b)(`${cluster.url}/waits/slow?first`);
+      answers.push([answer.status, await answer.text()]);
+      if (answers.length === 7) await fetch(`${b.url}/waits/?first`);
+    });
+    await Promise.all(calls);
+    const refused = answers.slice(0, 7);
+    expect(refused).toEqual(refused.map(() => [402, expect.stringContaining('are promised to calls')]));
+    // How often it was worked for.
+    expect(answers[7]).toEqual([200, '1']);
   });
 
   it('a slug that both are asked for at once is one payer’s, and costs the other nothing', async () => {
@@ -490,10 +544,21 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       lost.push({ 'payment-signature': client.sent.signature });
     }
     solana.fault = () => undefined;
+    const poor = await walletWith(PRICE);
+    const working = poor(a)(`${cluster.url}/waits/slow?lost`).catch(() => 'gone');
+    await until(
+      async () => (await rows(`SELECT 1 AS one FROM payments WHERE slug = 'waits' AND state = 'working'`)).length,
+    );
     await a.kill();
+    const killedAt = performance.now();
+    expect(await working).toBe('gone');
     expect(await text(b, '/timed/')).toBe('timed');
     await update(b, 'first', { code: HELLO('alone ') });
     expect(await text(b, '/first/')).toBe('alone Grace');
+    // What its wallet had promised there is free again.
+    await fetch(`${b.url}/waits/?again`);
+    await until(async () => (await poor(b)(`${cluster.url}/waits/slow?again`)).status === 200);
+    console.log(`a wallet's promise at a killed node ended after ${Math.round(performance.now() - killedAt)} ms`);
     await b.advance(MINUTE_MS);
     await until(async () => (await rows(ran)).length > 1);
     const times = (await rows('SELECT scheduled_at FROM cron_runs')).map(({ scheduled_at }) => scheduled_at);

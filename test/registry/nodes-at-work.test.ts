@@ -31,6 +31,8 @@ import { account, networkAt, StrictChain } from './support/strict-chain.ts';
 const NONCES = Number(process.env.NONCES ?? 100);
 /** Kills and stops of nodes that pay out. */
 const KILLS = Number(process.env.NODE_KILLS ?? 4);
+/** How often eight calls of a wallet come at once. */
+const SHOWN = Number(process.env.SHOWN ?? 6);
 const LEASE_MS = 1_500;
 /** How often all connections are cut before each of those. */
 const CUTS = 3;
@@ -255,6 +257,49 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     await expect(admit(there, 'slow')).rejects.toMatchObject({ code: 'payment_pending' });
     answer.resolve({ status: 'settled', reference: '0x1' });
     expect((await taken).state).toBe('settled');
+  });
+
+  test('work for as many calls at once of a wallet as it has money for, and for more when those are over or their node is', async () => {
+    const [a, b] = [await open(), await open()];
+    let money = 1n;
+    const held = async () => money * TERMS.amount;
+    const machines = [a, b].map((node) =>
+      machineOn(paymentsOn(node), async () => ({ status: 'settled', reference: '0x1' }), held),
+    );
+    const [at, there] = machines as [(typeof machines)[0], (typeof machines)[0]];
+    let shown = 0;
+    const calls = async (machine: (at: number) => (typeof machines)[0]) => {
+      const told = await Promise.allSettled(
+        Array.from({ length: 8 }, (_, at) => admit(machine(at), `call ${++shown}`)),
+      );
+      for (const one of told)
+        if (one.status === 'rejected')
+          expect(one.reason).toMatchObject({
+            code: 'payment_invalid',
+            message: expect.stringContaining('are promised'),
+          });
+      return told.flatMap((one) => (one.status === 'fulfilled' && one.value.kind === 'work' ? one.value : []));
+    };
+    const either = (index: number) => (index % 2 ? at : there);
+    for (let round = 0; round < SHOWN; round++) {
+      money = BigInt(1 + (round % 3));
+      const begun = await calls(either);
+      expect([round, begun.length]).toEqual([round, Number(money)]);
+      for (const { row, done } of begun) {
+        // What is taken leaves the wallet; what is given back does not.
+        const isTaken = round % 2 === 0;
+        if (isTaken) money -= 1n;
+        await (isTaken ? at.take(row, TERMS.amount) : at.release(row, 'over'));
+        done();
+      }
+    }
+    money = 1n;
+    expect(await calls(() => at)).toHaveLength(1);
+    expect(await calls(() => there)).toHaveLength(0);
+    await opened.splice(opened.indexOf(a), 1)[0]?.end();
+    await there.store.takeOver();
+    await recoverLeft({ machine: there, operations: undefined as never, live: { isOpen: () => false } as never, log });
+    expect(await calls(() => there)).toHaveLength(1);
   });
 
   test('make each run of a cron once, and again where the one that made it ended before it did', async () => {

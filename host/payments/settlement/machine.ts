@@ -19,7 +19,7 @@ import { type SettleResult, termsToText, type Verified } from '../terms.ts';
 import type { SettledPayment } from '../types.ts';
 import { Again, type Place, sameCredential, sameTerms } from './again.ts';
 import { FINAL, newPaymentId, type PaymentStore, type StoredAnswer } from './payment-store.ts';
-import { Promised } from './promised.ts';
+import { Promised, releasedUnlessCovered } from './promised.ts';
 import { chargeReceipt } from './receipts.ts';
 import { Verifications } from './verifications.ts';
 
@@ -115,8 +115,10 @@ export class SettlementMachine {
         await this.#promised.add(presented.id, verified.shares, since);
         isPromised = true;
       }
-      const begin = (key?: string) =>
-        this.#begin(
+      const money = verified.shares?.find(({ of }) => of === `${offer.asset} ${verified.payer.address}`);
+      const begin = async (key?: string) => {
+        const others = money && this.store.hasOthers ? [] : undefined;
+        const row = await this.#begin(
           {
             id: newPaymentId(),
             credentialId: presented.id,
@@ -145,7 +147,11 @@ export class SettlementMachine {
           previous,
           verified.voucher,
           key,
+          others,
         );
+        if (money && others?.length) await releasedUnlessCovered(this.store, row, others, money);
+        return row;
+      };
       const key = idempotencyKey(input, verified);
       const begun = key ? await this.#beginOnce(key, input, begin) : await begin();
       if (begun instanceof Again) {

@@ -116,6 +116,7 @@ export class PaymentStore {
    * A verified credential starts (or starts again, after it was released) to be worked on.
    * @param prepared what a recovery needs to finish the work
    * @param key an Idempotency-Key that it is begun under
+   * @param others gets the payments that its wallet has promised before, at whichever node
    * @throws when the channel does not cover it (a CHECK of the database), and when the credential or the key is at work
    *   in another process (UNIQUE, NOT NULL)
    */
@@ -125,6 +126,7 @@ export class PaymentStore {
     previous: PaymentRow | undefined,
     voucher?: { cumulative: Money; signature: string },
     key?: string,
+    others?: string[],
   ): Promise<PaymentRow> {
     const now = this.now();
     const fresh = {
@@ -152,14 +154,17 @@ export class PaymentStore {
     const row: PaymentRow = again
       ? { ...fresh, id: again.id, attempts: again.attempts + 1, createdAt: again.createdAt }
       : { ...fresh, attempts: 1, createdAt: now };
-    const { insert, update } = this.#statements;
-    await this.books.write([
+    const { insert, update, promised } = this.#statements;
+    const results = await this.books.write([
       // What is over keeps its row, and leaves the id to the new one.
       ...(previous && !again ? [update(previous, { credentialId: `${previous.credentialId}:${previous.id}` })] : []),
       again ? update(again, row) : insert([row]),
       ...this.#reserve(row, now, voucher),
       ...(key === undefined ? [] : [boundKey(this.books, key, row.id)]),
+      // Writes of all nodes come one after the other, so of two at once the second finds the first.
+      ...(others ? [promised({ ...row })] : []),
     ]);
+    if (others) for (const { id } of results.at(-1)?.rows ?? []) others.push(String(id));
     return row;
   }
 

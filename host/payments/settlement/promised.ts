@@ -1,12 +1,14 @@
 /**
  * What calls that are under way have been promised together: of a wallet's money, of what an access key may spend, of a
  * nonce. Each payment alone is covered when it is verified; many at once may not be, and handlers would work for all of
- * them while the chain takes one.
+ * them while the chain takes one. Money that is promised at other nodes is found in the registry, once a payment has begun.
  */
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { formatUsd, micro } from '../../shared/money.ts';
 import { monotonicNow } from '../../shared/monotonic.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { Share } from '../terms.ts';
+import type { PaymentStore } from './payment-store.ts';
 
 /** Longer than any verification takes. */
 const REMEMBERED_MS = 120_000;
@@ -107,6 +109,33 @@ export class Promised {
       if (now - at < REMEMBERED_MS) break;
       this.#usedAt.delete(oldest);
     }
+  }
+}
+
+/**
+ * Looks at a payment that has begun, once more: now all nodes know of it.
+ * @param others that its wallet had promised before
+ * @throws Problem `payment_invalid` where they leave too little; it is released then
+ */
+export async function releasedUnlessCovered(
+  store: Pick<PaymentStore, 'queries' | 'released'>,
+  row: PaymentRow,
+  others: readonly string[],
+  money: Share,
+): Promise<void> {
+  try {
+    let earlier = await store.queries.promised(others);
+    while (earlier.length > 0) {
+      const promised = earlier.reduce((sum, { authorized }) => sum + authorized, 0n);
+      const left = await money.left();
+      if (promised + money.amount <= left) return;
+      const now = await store.queries.promised(earlier.map(({ id }) => id));
+      if (now.length === earlier.length) throw new Problem('payment_invalid', refusal(money, left, promised));
+      earlier = now;
+    }
+  } catch (error) {
+    await store.released(row, 'its wallet has promised too much to others');
+    throw error;
   }
 }
 

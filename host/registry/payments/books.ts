@@ -23,6 +23,8 @@ export function leftInChannel(channel: Pick<ChannelRow, 'state' | 'captured' | '
 
 export type Statement = Builder | BuiltStatement;
 
+type Found = Awaited<ReturnType<Registry['client']['execute']>>;
+
 /** What everything that writes payments shares: the database, the time, and the statements that go with a step. */
 export class Books {
   readonly db: Database;
@@ -40,9 +42,9 @@ export class Books {
     this.#insertOutgoing = inserts(db, paymentOutgoing);
   }
 
-  /** All or nothing. */
-  async write(statements: Statement[]): Promise<void> {
-    if (statements.length > 0) await this.client.batch(statements.map(built));
+  /** All or nothing. @returns what each of them found */
+  async write(statements: Statement[]): Promise<Found[]> {
+    return statements.length > 0 ? await this.client.batch(statements.map(built)) : [];
   }
 
   lines(entries: book.Entry[]): Statement[] {

@@ -43,10 +43,16 @@ const OFFER = {
   },
 } satisfies X402Offer;
 
-/** @param settle what the chain says of a charge */
-export function machineOn(store: PaymentStore, settle: Rail['settle']): SettlementMachine {
+/** @param settle what the chain says of a charge @param held by the wallet; default: its money is set apart */
+export function machineOn(
+  store: PaymentStore,
+  settle: Rail['settle'],
+  held?: () => Promise<bigint>,
+): SettlementMachine {
   const payer = { address: PAYEE, did: `did:pkh:eip155:1:${PAYEE}` } as const;
-  const verify = async () => ({ payer, settleBefore: Number.POSITIVE_INFINITY });
+  const of = `${OFFER.asset} ${PAYEE}`;
+  const shares = held && [{ of, amount: TERMS.amount, left: held, holds: 'The wallet holds' }];
+  const verify = async () => ({ payer, settleBefore: Number.POSITIVE_INFINITY, ...(shares ? { shares } : {}) });
   const rail: Rail = {
     name: 'x402/exact',
     asset: OFFER.asset,
