@@ -96,6 +96,49 @@ describe('sessions', () => {
     expect(await sessions.find(reader, false)).toBeUndefined();
   });
 
+  it('outlast no clock: one that is behind ends them sooner at the others, one that is ahead after twelve hours', async () => {
+    const sessions = start();
+    clock = NOW - 40 * MINUTE;
+    const behind = sessions.open('operator', false);
+    clock = NOW + 60 * MINUTE;
+    const ahead = sessions.open('operator', false);
+    clock = NOW;
+    expect(await sessions.find(behind, false)).toBeUndefined();
+    const session = await sessions.find(ahead, false);
+    expect(session).toBeDefined();
+    clock = NOW + 13 * 60 * MINUTE;
+    expect(session && (await sessions.find(sessions.renewed(session), false))).toBeUndefined();
+  });
+
+  it('leave nothing in the registry that logs in', async () => {
+    const sessions = start();
+    const [cookie, open] = [sessions.open('operator', false), sessions.open('reader', true)];
+    const { code } = sessions.code('operator');
+    await sessions.useCode(code);
+    await sessions.end(cookie);
+    const tables = ['payment_claims', 'settings'];
+    const kept = await Promise.all(tables.map((table) => claims.registry.client.execute(`SELECT * FROM ${table}`)));
+    const texts = kept.flatMap(({ rows }) => rows.flatMap((row) => Object.values(row).map(String)));
+    const session = await sessions.find(open, true);
+    const secrets = [cookie, open, code].flatMap((one) => [one, one.split('.')[1] ?? one]).concat(session?.id ?? '');
+    expect(texts.filter((text) => secrets.some((one) => text.includes(one)))).toEqual([]);
+    // A key of their own, which is not in the registry, makes them.
+    const other = new Passes({
+      purpose: 'operator-session',
+      key: Buffer.alloc(32),
+      keys: claims.keys,
+      now: () => clock,
+    });
+    const made = {
+      role: 'operator',
+      token: tokens.markOf('operator'),
+      isSecure: false,
+      id: 'x',
+      endsAt: clock + MINUTE,
+    };
+    expect(await sessions.find(other.issue(made, MINUTE).token, false)).toBeUndefined();
+  });
+
   it('end what goes on in them by a log-out, also one that was before', async () => {
     const sessions = start();
     const [one, other] = [sessions.open('operator', false), sessions.open('operator', false)];

@@ -62,7 +62,7 @@ export class Sessions {
   /** @returns the cookie */
   open(role: Role, isSecure: boolean): string {
     const endsAt = this.#sessions.now() + LONGEST_MS;
-    return this.renewed({ ...this.#given(role), isSecure, id: randomBytes(24).toString('base64url'), endsAt });
+    return this.renewed({ ...this.#given(role), isSecure, id: newId(), endsAt });
   }
 
   /** @returns the cookie of a session that was used just now */
@@ -90,7 +90,7 @@ export class Sessions {
 
   /** @returns a code that logs in once, and until when */
   code(role: Role, lifeMs = CODE_MS): { code: string; expiresAt: number } {
-    const { token, expiresAt } = this.#codes.issue(this.#given(role), lifeMs);
+    const { token, expiresAt } = this.#codes.issue({ ...this.#given(role), id: newId() }, lifeMs);
     return { code: CODE + token, expiresAt };
   }
 
@@ -126,6 +126,10 @@ export class Sessions {
     clearTimeout(followed.timer);
     followed.ended.abort();
   }
+}
+
+function newId(): string {
+  return randomBytes(24).toString('base64url');
 }
 
 export function isSameText(a: string, b: string): boolean {
