@@ -158,7 +158,7 @@ describe.skipIf(!postgresPrograms())('nodes', () => {
     );
     await b.sessions.end(cookies[0] ?? '');
     expect(await a.sessions.find(cookies[0] ?? '', false)).toBeUndefined();
-    await expect.poll(() => followed.map(({ aborted }) => aborted), { timeout: 5_000 }).toEqual([true, false]);
+    await expect.poll(() => followed.map(({ aborted }) => aborted)).toEqual([true, false]);
     const token = await b.tokens.replace('operator');
     // No wait: the other had it before it was told here.
     expect([a.tokens.roleOf(token), a.tokens.roleOf(shown[0] ?? '')]).toEqual(['operator', undefined]);
