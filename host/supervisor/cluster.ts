@@ -49,15 +49,7 @@ export async function openCluster(
 ): Promise<{ registry: PostgresRegistry; keyFiles: KeyFiles; cluster: Cluster }> {
   refuseHalfACluster(config, folders);
   const name = await nodeName(config, folders);
-  const registry = await openPostgresRegistry(config.cluster.database).catch((error: Error) => {
-    if (error instanceof Problem) throw error;
-    // Its text may hold no address: that has a password in it.
-    throw new Problem(
-      'start_failed',
-      `The PostgreSQL of cluster.database cannot be used: ${error.message}. Check the address, and that its user may make tables.`,
-      { cause: error },
-    );
-  });
+  const registry = await openPostgresRegistry(config.cluster.database);
   try {
     const keyFiles = await keyFilesOfNodes(registry, config.cluster.key, folders.data);
     const bucket = await openBucket(config, registry);

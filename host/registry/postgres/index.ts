@@ -1,6 +1,7 @@
 /** The registry on PostgreSQL, for several nodes at once. */
 import { randomBytes } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
+import { Problem } from '../../shared/problem.ts';
 import { HeardChanges, NO_CHANGES, OVER } from '../changes.ts';
 import { drizzle } from '../drizzle.ts';
 import { type Database, MIGRATIONS, migrate, type Registry, readMigrations } from '../index.ts';
@@ -41,7 +42,7 @@ export async function openPostgresRegistry(url: string, { leaseMs = LEASE_MS } =
     presence = await Presence.begin({ url, node, leases, changes, beatMs: leaseMs / BEATS });
   } catch (error) {
     await client.end();
-    throw error;
+    throw unusable(error);
   }
   const end = async () => {
     await presence.stop();
@@ -87,8 +88,19 @@ async function openMigrated(url: string): Promise<PostgresClient> {
     return client;
   } catch (error) {
     await client.end();
-    throw error;
+    throw unusable(error);
   }
+}
+
+function unusable(error: unknown): Problem {
+  if (error instanceof Problem) return error;
+  const { message, code } = error as Error & { code?: string };
+  // Its text may hold no address: that has a password in it.
+  return new Problem(
+    'start_failed',
+    `The PostgreSQL of cluster.database cannot be used: ${message || code}. Check the address, and that its user may make tables.`,
+    { cause: error },
+  );
 }
 
 /** Whether a living node beside this one has said nothing yet of what is changed by now. */
