@@ -1,7 +1,9 @@
 /** Files that are on disk for good when these functions answer. */
+import { execFile } from 'node:child_process';
 import { constants } from 'node:fs';
 import { copyFile, mkdir, open } from 'node:fs/promises';
 import path from 'node:path';
+import { promisify } from 'node:util';
 
 export async function copyDurably(from: string, to: string): Promise<void> {
   await mkdir(path.dirname(to), { recursive: true, mode: 0o700 });
@@ -29,4 +31,9 @@ export async function syncFile(file: string): Promise<void> {
   } finally {
     await handle.close();
   }
+}
+
+/** As `syncFile`, of all that is on the disk of a folder: for whoever has written many files and folders. */
+export async function syncFileSystem(folder: string): Promise<void> {
+  await promisify(execFile)('sync', ['--file-system', folder]);
 }

@@ -10,6 +10,8 @@ const LONGEST_RUN_FOLDER = 50;
 export interface Folders {
   data: string;
   registry: string;
+  /** What `registry` is called once its host has moved into a cluster, or was about to: no host starts on it, and pays twice. */
+  movedRegistry: string;
   secretsKey: string;
   /** `<tenant>/kv`, `/r2`, `/sql`, `/logs` */
   tenants: string;
@@ -30,6 +32,7 @@ export function openFolders(dataFolder: string): Folders {
   const folders: Folders = {
     data,
     registry: path.join(data, 'registry.db'),
+    movedRegistry: path.join(data, 'registry.db.moved'),
     secretsKey: path.join(data, 'secrets.key'),
     tenants: path.join(data, 'tenants'),
     code: path.join(data, 'code'),

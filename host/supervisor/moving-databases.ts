@@ -25,7 +25,6 @@ import type { Deployment } from '../registry/schema/deployments.ts';
 import { workerdBinary } from '../runtime/workerd-binary.ts';
 import { detectSandbox } from '../sandbox/index.ts';
 import type { Config } from '../shared/config.ts';
-import { syncFile } from '../shared/durable-files.ts';
 import { fileSize } from '../shared/file-size.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Folders } from './folders.ts';
@@ -52,7 +51,12 @@ interface Place {
 }
 
 /** @throws Problem conflict that names the databases which nodes would not have as they are. Before anything is moved */
-export async function refuseLostDatabases(config: Sandboxed, folders: Places, deployments: Owner[]): Promise<void> {
+export async function refuseLostDatabases(
+  config: Sandboxed,
+  folders: Places,
+  deployments: Owner[],
+  say: Say = () => undefined,
+): Promise<void> {
   const places = await placesOf(folders, deployments);
   if (places.length === 0) return;
   const lost: string[] = [];
@@ -64,6 +68,7 @@ export async function refuseLostDatabases(config: Sandboxed, folders: Places, de
       const pageBytes = await pageBytesOf(copyFileOf(copy));
       const found =
         pageBytes === PAGE_BYTES ? lostBetween(from, await looks.node(copy)) : [`its pages have ${pageBytes} bytes`];
+      say(`database ${nameOf(place)}: opened by both`);
       if (found.length > 0) lost.push(`${nameOf(place)} (${found.join('; ')})`);
     }
   });
@@ -125,8 +130,6 @@ export async function takeDatabases(
         await mkdir(place.folder, { recursive: true, mode: 0o700 });
         await rename(file, target);
         if (process.getuid?.() === 0) await chown(target, 0, 0);
-        await syncFile(target);
-        await syncFile(place.folder);
         count(place, from, there, bytes, sum, say);
       }
       await rm(taken, { recursive: true, force: true });

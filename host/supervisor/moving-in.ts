@@ -14,15 +14,23 @@ import { beginMoveIn, moveIn } from '../registry/postgres/move-in.ts';
 import { SealedTexts } from '../registry/postgres/sealed-texts.ts';
 import { CodeStore, type SharedCode } from '../runtime/code-store.ts';
 import type { Config } from '../shared/config.ts';
+import { syncFile } from '../shared/durable-files.ts';
 import { Problem } from '../shared/problem.ts';
 import { openBucket, refuseHalfACluster } from './cluster.ts';
 import { type Folders, openFolders } from './folders.ts';
-import { checkBooks, type DataSteps, idOfMove, KEYS, living, type Moved, moveData, type Say } from './moving.ts';
+import {
+  checkBooks,
+  type DataSteps,
+  goingOnLater,
+  idOfMove,
+  KEYS,
+  living,
+  type Moved,
+  moveData,
+  type Say,
+} from './moving.ts';
 import { refuseLostDatabases } from './moving-databases.ts';
 import { putAllObjects } from './moving-objects.ts';
-
-/** What the registry of the box is called from then on: no host starts on it by mistake, and pays twice. */
-const MOVED = 'registry.db.moved';
 
 export interface MovedIn extends Moved {
   /** Where the box's registry is now. */
@@ -33,15 +41,24 @@ export interface MovedIn extends Moved {
  * The host on the data folder must not run. May be killed at any point and run again.
  * @throws Problem
  */
-export async function moveBoxIn(config: Config, dataFolder: string, say: Say = () => undefined): Promise<MovedIn> {
+export function moveBoxIn(config: Config, dataFolder: string, say: Say = () => undefined): Promise<MovedIn> {
+  return goingOnLater(dataFolder, () => move(config, dataFolder, say));
+}
+
+async function move(config: Config, dataFolder: string, say: Say): Promise<MovedIn> {
   const { database, key } = config.cluster;
   if (database === '')
     throw new Problem('invalid_config', 'Set cluster.database and cluster.key to where the box is to move.');
   const folders = openFolders(dataFolder);
-  const moved = path.join(folders.data, MOVED);
-  refuseHalfACluster(config, { data: folders.data, registry: path.join(folders.data, 'none') });
-  const source = existsSync(folders.registry) ? folders.registry : moved;
-  if (!existsSync(source)) throw new Problem('not_found', `There is no host's data in ${folders.data}.`);
+  const { data, registry, movedRegistry: moved } = folders;
+  refuseHalfACluster(config, { data, registry: path.join(data, 'none') });
+  const source = existsSync(registry) ? registry : moved;
+  if (!existsSync(source)) throw new Problem('not_found', `There is no host's data in ${data}.`);
+  if (source === registry && existsSync(moved))
+    throw new Problem(
+      'conflict',
+      `${data} has a registry.db beside the registry.db.moved of a host that has moved before. Put the one that is not to move into another folder. Nothing was changed.`,
+    );
   const box = await openRegistry(source);
   const cluster = await openWithoutNodes(database).catch((error) => {
     box.close();
@@ -50,13 +67,13 @@ export async function moveBoxIn(config: Config, dataFolder: string, say: Say = (
   try {
     const deployments = await new Deployments(box.db).all();
     await checkBooks(box, 'on the box');
-    if (source !== moved) await refuseLostDatabases(config, folders, living(deployments));
-    const move = await idOfMove(folders.data);
-    const before = (await beginMoveIn(cluster.client, move, source === moved)) as Moved | undefined;
+    if (source !== moved) await refuseLostDatabases(config, folders, living(deployments), say);
+    const id = await idOfMove(data);
+    const before = (await beginMoveIn(cluster.client, id, source === moved)) as Moved | undefined;
     if (before) return { ...before, registry: moved };
     // All is in the file from here on, which gets another name while it is open.
     await box.client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
-    const keyFiles = await keyFilesOfNodes(cluster, key, folders.data);
+    const keyFiles = await keyFilesOfNodes(cluster, key, data);
     await putKeys(keyFiles, folders);
     const bucket = await openBucket(config, cluster);
     const steps: DataSteps = {
@@ -67,12 +84,13 @@ export async function moveBoxIn(config: Config, dataFolder: string, say: Say = (
       objects: (present) => putAllObjects(config, folders, present, bucket, say),
       from: 'box',
     };
-    const data = await moveData(config, folders.tenants, living(deployments), steps, say);
+    const brought = await moveData(config, folders.tenants, living(deployments), steps, say);
     let result: Moved | undefined;
-    await moveIn(box.client, cluster.client, move, async (rows) => {
+    await moveIn(box.client, cluster.client, id, async (rows) => {
       // Before it counts: two hosts with the same debts would pay them twice.
       if (source !== moved) renameSync(source, moved);
-      result = { rows, ...data };
+      await syncFile(data);
+      result = { rows, ...brought };
       say('registry: every row is copied');
       return result;
     });

@@ -85,11 +85,13 @@ export async function takeAllObjects(
   try {
     const all = [...new Set(tenants.flatMap(({ ids }) => ids))];
     const names = await namesOfNamespaces(workerdBinary(), records, all, folders.run);
-    for (const { tenant, ids } of tenants) {
+    for (const { slug, tenant, ids } of tenants) {
       const folder = objectsFolder(folders.tenants, tenant);
       await rm(folder, { recursive: true, force: true });
       const byName = new Map(ids.map((id) => [names.get(id) as string, id]));
-      const { left, ...taken } = await takeObjects(records, tenant, byName, folder);
+      const { left, ...taken } = await takeObjects(records, tenant, byName, folder).catch((error: Error) => {
+        throw new Error(`${slug}: ${error.message}`, { cause: error });
+      });
       for (const [id, { objects, bytes }] of taken.objects) {
         if (id === DATABASES_ID) continue;
         sum.objects += objects;
@@ -106,9 +108,9 @@ export async function takeAllObjects(
   }
 }
 
-function classesOf(deployments: Deployment[]): { tenant: string; ids: string[] }[] {
-  return deployments.flatMap(({ tenant, bindings }) => {
+function classesOf(deployments: Deployment[]): { slug: string; tenant: string; ids: string[] }[] {
+  return deployments.flatMap(({ slug, tenant, bindings }) => {
     const objects = objectsOf(bindings, true);
-    return objects ? [{ tenant, ids: classIdsOf(objects) }] : [];
+    return objects ? [{ slug, tenant, ids: classIdsOf(objects) }] : [];
   });
 }

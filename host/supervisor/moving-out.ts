@@ -9,17 +9,27 @@ import { copyStore, folderStore } from '../certificates/store.ts';
 import { Deployments } from '../registry/deployments.ts';
 import { openRegistry, type Registry } from '../registry/index.ts';
 import { keyFilesIn, keyFilesOfNodes } from '../registry/key-file.ts';
-import { close, readClosed, reopen } from '../registry/postgres/closed.ts';
+import { close, holdsHost, readClosed, reopen } from '../registry/postgres/closed.ts';
 import { openWithoutNodes } from '../registry/postgres/index.ts';
 import { moveOut } from '../registry/postgres/move-out.ts';
 import { SealedTexts } from '../registry/postgres/sealed-texts.ts';
 import { CodeStore } from '../runtime/code-store.ts';
 import type { Config } from '../shared/config.ts';
-import { syncFile } from '../shared/durable-files.ts';
+import { syncFile, syncFileSystem } from '../shared/durable-files.ts';
 import { Problem } from '../shared/problem.ts';
 import { openBucket, type SharedBucket } from './cluster.ts';
 import { type Folders, openFolders } from './folders.ts';
-import { checkBooks, type DataSteps, idOfMove, KEYS, living, type Moved, moveData, type Say } from './moving.ts';
+import {
+  checkBooks,
+  type DataSteps,
+  goingOnLater,
+  idOfMove,
+  KEYS,
+  living,
+  type Moved,
+  moveData,
+  type Say,
+} from './moving.ts';
 import { takeAllObjects } from './moving-objects.ts';
 
 /** Until the cluster is closed for good. */
@@ -37,22 +47,30 @@ export interface MovedOut extends Moved {
  * @param dataFolder of the box, new
  * @throws Problem
  */
-export async function moveClusterOut(
-  config: Config,
-  dataFolder: string,
-  say: Say = () => undefined,
-): Promise<MovedOut> {
+export function moveClusterOut(config: Config, dataFolder: string, say: Say = () => undefined): Promise<MovedOut> {
+  return goingOnLater(dataFolder, () => move(config, dataFolder, say));
+}
+
+async function move(config: Config, dataFolder: string, say: Say): Promise<MovedOut> {
   const { database, key } = config.cluster;
   const cluster = await openCluster(database);
   try {
     refuseUsedFolder(dataFolder);
     const folders = openFolders(dataFolder);
-    const move = await idOfMove(folders.data);
+    const id = await idOfMove(folders.data);
     const closed = await readClosed(cluster.client);
-    if (closed?.why === 'moved out' && closed.move === move) return await finish(folders, closed.moved as Moved);
-    const deployments = await new Deployments(cluster.db).all();
+    if (closed?.why === 'moved out' && closed.move === id) return await finish(folders, closed.moved as Moved);
+    // Of a box that was moving in, the folder has the id of a move, too.
+    if (existsSync(folders.registry) || existsSync(folders.movedRegistry)) throw notEmpty(folders.data);
+    if (!closed && !(await holdsHost(cluster.client)))
+      throw new Problem(
+        'not_found',
+        'The PostgreSQL of cluster.database holds no host. Check the address. Nothing was changed.',
+      );
     const keyFiles = await keyFilesOfNodes(cluster, key, folders.data);
-    await close(cluster.client, { why: 'moving out', move });
+    await close(cluster.client, { why: 'moving out', move: id });
+    // Nodes that ended just before may have changed them.
+    const deployments = await new Deployments(cluster.db).all();
     await checkBooks(cluster, 'in PostgreSQL');
     for (const name of KEYS) {
       const text = await keyFiles(name).read();
@@ -70,7 +88,8 @@ export async function moveClusterOut(
     const data = await moveData(config, folders.tenants, living(deployments), steps, say);
     const moved = { rows: await takeRegistry(folders, cluster), ...data };
     say('registry: every row is copied');
-    await close(cluster.client, { why: 'moved out', move, moved });
+    await syncFileSystem(folders.data);
+    await close(cluster.client, { why: 'moved out', move: id, moved });
     say('the cluster is closed');
     return await finish(folders, moved);
   } finally {
@@ -98,7 +117,11 @@ function refuseUsedFolder(folder: string): void {
   const names = existsSync(folder) ? readdirSync(folder) : [];
   const isOfMove = names.includes('move');
   if (isOfMove || names.every((name) => HARMLESS.test(name))) return;
-  throw new Problem('conflict', `${folder} is not empty. Name a new folder with --data.`);
+  throw notEmpty(folder);
+}
+
+function notEmpty(folder: string): Problem {
+  return new Problem('conflict', `${folder} is not empty. Name a new folder with --data.`);
 }
 
 async function takeCode(deployments: Deployments, to: CodeStore, { code }: SharedBucket): Promise<number> {
@@ -129,6 +152,11 @@ async function takeRegistry({ data }: Folders, cluster: Registry): Promise<Recor
 async function finish({ data, registry }: Folders, moved: Moved): Promise<MovedOut> {
   const file = path.join(data, MOVING);
   if (existsSync(file)) renameSync(file, registry);
+  if (!existsSync(registry))
+    throw new Problem(
+      'not_found',
+      `The cluster has moved out into ${data}, whose registry is gone: restore it from a backup.`,
+    );
   await syncFile(data);
   return { ...moved, registry };
 }

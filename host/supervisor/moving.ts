@@ -12,6 +12,7 @@ import type { Deployment } from '../registry/schema/deployments.ts';
 import type { Config } from '../shared/config.ts';
 import { fileSize } from '../shared/file-size.ts';
 import { Problem } from '../shared/problem.ts';
+import { fullDisk } from './start-failures.ts';
 
 /** Keys of the host, in files of a data folder or sealed in PostgreSQL. */
 export const KEYS = ['secrets.key', 'payments.key', 'network-keys.json', 'solana-fee-payer.json'];
@@ -143,4 +144,22 @@ export async function checkBooks(registry: Registry, where: string): Promise<voi
 /** With data. */
 export function living(deployments: Deployment[]): Deployment[] {
   return deployments.filter(({ state }) => state !== 'decommissioned');
+}
+
+/** @throws Problem that says what to do, where what a move needs has failed */
+export async function goingOnLater<T>(folder: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof Problem) throw error;
+    const full = fullDisk(error);
+    const said = full ? `The disk is full (${full.message}): make room in ${folder}` : (error as Error).message;
+    throw new Problem(
+      'internal',
+      `${said}. Nothing is lost: call the command again once that is mended, and the move goes on.`,
+      {
+        cause: error,
+      },
+    );
+  }
 }

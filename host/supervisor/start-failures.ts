@@ -12,13 +12,19 @@ const DISK_IS_FULL = new Set(['ENOSPC', 'EDQUOT', 'SQLITE_FULL', 'SQLITE_IOERR_S
  * @param dataFolder where known already
  */
 export function explainStart(error: unknown, dataFolder: string | undefined): string | undefined {
-  for (let cause = error; cause instanceof Error; cause = cause.cause) {
-    if (DISK_IS_FULL.has(String((cause as NodeJS.ErrnoException).code))) {
-      const where = dataFolder === undefined ? '' : ` in ${dataFolder} and`;
-      return `The disk is full (${cause.message}). Make room${where} in the temporary folder, then start again; what was kept is still there.`;
-    }
+  const full = fullDisk(error);
+  if (full) {
+    const where = dataFolder === undefined ? '' : ` in ${dataFolder} and`;
+    return `The disk is full (${full.message}). Make room${where} in the temporary folder, then start again; what was kept is still there.`;
   }
   return error instanceof Problem ? error.message : undefined;
+}
+
+/** What says so, of an error and its causes. */
+export function fullDisk(error: unknown): Error | undefined {
+  for (let cause = error; cause instanceof Error; cause = cause.cause)
+    if (DISK_IS_FULL.has(String((cause as NodeJS.ErrnoException).code))) return cause;
+  return undefined;
 }
 
 /** @throws Problem invalid_config with the words of the system, or of SQLite, where `open` fails */

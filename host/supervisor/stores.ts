@@ -1,4 +1,5 @@
 /** Everything that remembers: the registry and its repositories, the code store, owners' logs. */
+import { existsSync } from 'node:fs';
 import { OperatorTokens } from '../control/console/tokens.ts';
 import { Blocks } from '../registry/blocks.ts';
 import { CronRuns } from '../registry/cron-runs.ts';
@@ -12,6 +13,7 @@ import { holdsSecrets, Secrets } from '../registry/secrets.ts';
 import { SharedStores } from '../registry/shared-stores.ts';
 import { Usage } from '../registry/usage.ts';
 import type { Config } from '../shared/config.ts';
+import { Problem } from '../shared/problem.ts';
 import type { Cluster } from './cluster.ts';
 import type { Folders } from './folders.ts';
 
@@ -34,8 +36,10 @@ export interface Stores {
 
 /** @param version of the program */
 export async function openStores(config: Config, folders: Folders, version: string): Promise<Stores> {
-  if (config.cluster.database === '')
+  if (config.cluster.database === '') {
+    refuseMoved(folders);
     return storesOf(await openRegistry(folders.registry), keyFilesIn(folders.data), undefined);
+  }
   // Loaded only where it is used, and the package `pg` with it.
   const { openCluster } = await import('./cluster.ts');
   const { registry, keyFiles, cluster } = await openCluster(config, folders, version);
@@ -45,6 +49,15 @@ export async function openStores(config: Config, folders: Folders, version: stri
     await registry.end();
     throw error;
   }
+}
+
+/** A new registry in place of the one that has moved would be taken for it. */
+function refuseMoved({ data, registry, movedRegistry }: Folders): void {
+  if (existsSync(registry) || !existsSync(movedRegistry)) return;
+  throw new Problem(
+    'invalid_config',
+    `The host of ${data} has moved into a cluster, or was about to (turnpike cluster move-in): give the settings of cluster, or a host of its own another folder (--data).`,
+  );
 }
 
 async function storesOf(registry: Registry, keyFiles: KeyFiles, cluster: Cluster | undefined): Promise<Stores> {

@@ -22,8 +22,10 @@ import { openPostgresRegistry } from '../../host/registry/postgres/index.ts';
 import { CodeStore } from '../../host/runtime/code-store.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
 import { loadConfig } from '../../host/supervisor/configuration.ts';
+import { openFolders } from '../../host/supervisor/folders.ts';
 import { moveBoxIn } from '../../host/supervisor/moving-in.ts';
 import { giveUpMoveOut, moveClusterOut } from '../../host/supervisor/moving-out.ts';
+import { openStores } from '../../host/supervisor/stores.ts';
 import { newDeployment } from '../registry/support/new-deployment.ts';
 import { deliver, paymentsOn } from '../registry/support/paying.ts';
 import { PostgresServer } from '../registry/support/postgres-server.ts';
@@ -103,6 +105,7 @@ describe('moving in and out', () => {
     database.close();
     await expect(moveBoxIn(config(), folder)).rejects.toThrow(/: keeper\/log \(v read: no such function: regexp/);
     expect(existsSync(path.join(folder, 'registry.db'))).toBe(true);
+    await expect(moveClusterOut(config(), path.join(root, 'out'))).rejects.toThrow(/holds no host/);
     await (await openPostgresRegistry(url)).end();
   });
 
@@ -112,11 +115,24 @@ describe('moving in and out', () => {
     expect(data).toHaveLength(KV_KEYS + R2_KEYS);
 
     await killAt('in', folder, `store ${tenant}/kv`);
+    await expect(moveClusterOut(config(), folder)).rejects.toThrow(/is not empty/);
+    let killed: Promise<void> | undefined;
+    const cut = moveBoxIn(config(), folder, (line) => {
+      if (line.startsWith('code')) killed ??= server.kill();
+    });
+    await expect(cut).rejects.toThrow(/call the command again once that is mended/);
+    await killed;
+    await server.start();
     await changeOnBox(folder, tenant, data);
     for (const line of [`store ${tenant}/r2`, 'database first:', 'every row is copied', 'every row is copied'])
       await killAt('in', folder, line);
     expect(existsSync(path.join(folder, 'registry.db'))).toBe(false);
     await expect(openPostgresRegistry(url)).rejects.toThrow(/being moved into/);
+    const alone = { ...config(), cluster: { ...config().cluster, database: '' } };
+    await expect(openStores(alone, openFolders(folder), '1')).rejects.toThrow(/has moved into a cluster/);
+    copyFileSync(path.join(folder, 'registry.db.moved'), path.join(folder, 'registry.db'));
+    await expect(moveBoxIn(config(), folder)).rejects.toThrow(/has a registry.db beside/);
+    rmSync(path.join(folder, 'registry.db'));
     await killAt('in', folder, 'in PostgreSQL');
     const moved = await moveBoxIn(config(), folder);
     expect(moved).toMatchObject({
@@ -166,6 +182,8 @@ describe('moving in and out', () => {
     const movedOut = await moveClusterOut(config(), out);
     expect(await moveClusterOut(config(), out)).toEqual(movedOut);
     await expect(openPostgresRegistry(url)).rejects.toThrow(/has moved out/);
+    await expect(moveBoxIn(config(), folder)).rejects.toThrow(/has moved out/);
+    await expect(moveClusterOut(config(), folder)).rejects.toThrow(/is not empty/);
 
     const last = await openRegistry(path.join(out, 'registry.db'));
     try {

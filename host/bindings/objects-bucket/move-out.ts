@@ -48,7 +48,7 @@ export async function takeObjects(
     else {
       const file = path.join(folder, classId, `${id}.sqlite`);
       const size = await takeDatabase(records, tenant, keys, file).catch((error: Error) => {
-        throw new Error(`the object ${id} of ${tenant} cannot be taken: ${error.message}`, { cause: error });
+        throw new Error(`the object ${id} cannot be taken: ${error.message}`, { cause: error });
       });
       const { objects, bytes } = taken.objects.get(classId) ?? { objects: 0, bytes: 0 };
       taken.objects.set(classId, { objects: objects + 1, bytes: bytes + size });
@@ -75,7 +75,7 @@ async function takeDatabase(records: BucketRecords, tenant: string, keys: string
   );
   if (node !== '')
     throw new Error(
-      'the instance that had it did not end by itself. Start the nodes, call it, and stop them (SIGTERM)',
+      'the instance that had it did not end by itself. Take the move back (turnpike cluster move-out --give-up), start the nodes, call what uses it, and stop them (SIGTERM)',
     );
   const inEpoch = (what: string) => keys.filter((key) => key.startsWith(`${folder}${what}/${inverted(epoch)}/`));
   // The newest is the first.

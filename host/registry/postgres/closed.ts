@@ -5,6 +5,7 @@
 import type { Client, Transaction } from '@libsql/client/sqlite3';
 import { Problem } from '../../shared/problem.ts';
 import { NOW } from '../leases.ts';
+import { OF_HOST } from './copy-rows.ts';
 
 const NAME = 'cluster:closed';
 const READ = `SELECT value FROM settings WHERE name = '${NAME}'`;
@@ -20,6 +21,15 @@ export interface Closed {
 export async function readClosed(client: Pick<Client, 'execute'>): Promise<Closed | undefined> {
   const { rows } = await client.execute(READ);
   return rows[0] && (JSON.parse(String(rows[0].value)) as Closed);
+}
+
+/** Whether nodes have run on it, or a box has moved in. */
+export async function holdsHost(client: Pick<Client, 'execute'>): Promise<boolean> {
+  const { rows } = await client.execute(
+    `SELECT (SELECT count(*) FROM deployments) + (SELECT count(*) FROM payments) + (SELECT count(*) FROM nodes)
+      + (SELECT count(*) FROM settings WHERE ${OF_HOST}) AS filled`,
+  );
+  return rows[0]?.filled !== 0;
 }
 
 /** @throws Problem invalid_config that says what to do */

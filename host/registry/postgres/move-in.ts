@@ -4,8 +4,8 @@
  */
 import type { Client, InValue, Transaction } from '@libsql/client/sqlite3';
 import { Problem } from '../../shared/problem.ts';
-import { close, open, readClosed } from './closed.ts';
-import { checkCount, insertRows, OF_HOST, PAGE, tablesOf } from './copy-rows.ts';
+import { close, holdsHost, open, readClosed, refuseClosed } from './closed.ts';
+import { checkCount, insertRows, PAGE, tablesOf } from './copy-rows.ts';
 
 /** Which move filled this database, and what it brought. */
 const MOVED_IN = 'cluster:moved-in';
@@ -20,7 +20,10 @@ const MOVED_IN = 'cluster:moved-in';
 export async function beginMoveIn(to: Client, move: string, isRenamed: boolean): Promise<unknown> {
   const { rows } = await to.execute(`SELECT value FROM settings WHERE name = '${MOVED_IN}'`);
   const done = rows[0] && (JSON.parse(String(rows[0].value)) as { move: string; brought: unknown });
-  if (done?.move === move) return done.brought;
+  if (done?.move === move) {
+    await refuseClosed(to);
+    return done.brought;
+  }
   if (isRenamed && (await readClosed(to))?.move !== move) {
     throw new Problem(
       'conflict',
@@ -66,11 +69,7 @@ export async function moveIn(
 }
 
 async function refuseFilled(to: Transaction): Promise<void> {
-  const { rows } = await to.execute(
-    `SELECT (SELECT count(*) FROM deployments) + (SELECT count(*) FROM payments) + (SELECT count(*) FROM nodes)
-      + (SELECT count(*) FROM settings WHERE ${OF_HOST}) AS filled`,
-  );
-  if (rows[0]?.filled !== 0) {
+  if (await holdsHost(to)) {
     throw new Problem(
       'conflict',
       'This PostgreSQL holds a host already: move in before the first node starts, or give an empty database. Nothing was changed.',
