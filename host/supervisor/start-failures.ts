@@ -2,7 +2,8 @@
 import { Problem } from '../shared/problem.ts';
 
 /** What follows when the payment network does not answer, and what to do. */
-export const NETWORK_FAILS = 'payments do not work until it answers; check payments.rpcUrl, payments.x402.rpcUrl and payments.solana.rpcUrl';
+export const NETWORK_FAILS =
+  'payments do not work until it answers; check payments.rpcUrl, payments.x402.rpcUrl and payments.solana.rpcUrl';
 
 /** Of the system (errno) and of SQLite, which has a code of its own for the log's index (sqlite.org/rescode.html). */
 const DISK_IS_FULL = new Set(['ENOSPC', 'EDQUOT', 'SQLITE_FULL', 'SQLITE_IOERR_SHMSIZE']);

@@ -67,7 +67,10 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     [cluster, solana] = await Promise.all([Cluster.start(), startSolanaNode()]);
     ({ address: seller } = await solana.wallet(0n));
     const flags = solanaFlags(solana, seller);
-    [a, b] = await Promise.all([cluster.node('a', { ...flags, ...cluster.mpp }), cluster.node('b', { ...flags, ...cluster.mpp })]);
+    [a, b] = await Promise.all([
+      cluster.node('a', { ...flags, ...cluster.mpp }),
+      cluster.node('b', { ...flags, ...cluster.mpp }),
+    ]);
     payAt = (host) =>
       x402Fetch(
         cluster.network,
@@ -198,7 +201,8 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       };
       // Every other time each has a payment of its own, under one Idempotency-Key.
       const key = { 'idempotency-key': `both at once ${at}` };
-      if (at % 2) await atBoth('/shop/paid', { ...(await payment(at)), ...key }, { ...(await payment(at + 1)), ...key });
+      if (at % 2)
+        await atBoth('/shop/paid', { ...(await payment(at)), ...key }, { ...(await payment(at + 1)), ...key });
       else await atBoth('/shop/paid', await payment(at));
     }
     expect(before - (await x402Balance(cluster.chain, payer))).toBe(BigInt(CREDENTIALS) * PRICE);
