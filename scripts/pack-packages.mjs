@@ -14,6 +14,8 @@ const PACKED = [
   '@x402/core/client',
   '@x402/core/facilitator',
   '@x402/evm',
+  '@x402/evm/batch-settlement/client',
+  '@x402/evm/batch-settlement/facilitator',
   '@x402/evm/exact/client',
   '@x402/evm/exact/facilitator',
   '@x402/evm/upto/client',
