@@ -90,7 +90,7 @@ export function createApp(deps: AppDeps): App {
 
   let agents: Promise<Mcp> | undefined;
   app.post('/mcp', async (c) => {
-    agents ??= mcp((request) => app.fetch(request));
+    agents ??= mcp((request) => answer(request, readContext(request)));
     return (await agents)(c.req.raw, readContext(c.req.raw));
   });
   // Clients try whether they may listen.
@@ -142,12 +142,16 @@ export function createApp(deps: AppDeps): App {
     }
   }
 
+  async function answer(request: Request, context: EdgeContext): Promise<Response> {
+    return await (context.slug === undefined ? app.fetch(request) : handOver(request, context, context.slug));
+  }
+
   return {
     async fetch(request) {
       const context = readContext(request);
       const { slug } = context;
       const from = performance.now();
-      const response = await (slug === undefined ? app.fetch(request) : handOver(request, context, slug));
+      const response = await answer(request, context);
       observe({ kind: kindOf(slug, request), status: response.status, seconds: (performance.now() - from) / 1000 });
       // A tenant's own answer is passed on as it is; everything else is ours.
       return slug === undefined ? withCommonHeaders(response, cors, context.requestId) : response;
