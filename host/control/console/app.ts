@@ -49,7 +49,7 @@ interface LoggedIn {
   who: Who;
 }
 
-/** Undefined: nobody is. */
+/** `undefined` where nobody is logged in. */
 type Found = { Variables: { found: LoggedIn | undefined } };
 
 export function createConsole(options: ConsoleOptions): Hono<Found> {

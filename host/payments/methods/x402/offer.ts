@@ -18,7 +18,7 @@ const MAX_RESOURCES = 100;
 export interface X402Offer extends Offer {
   via: 'x402';
   requirements: X402Requirements;
-  /** Who sells, where the host has costs before it is paid. */
+  /** The seller, where the host has costs before it is paid. */
   tenant?: string | undefined;
 }
 
