@@ -45,7 +45,6 @@ const publishedSchema = z.looseObject({ paths: z.record(z.string(), z.record(z.s
 
 /** A token of the owner lives for 15 minutes. */
 const TOKEN_MS = 10 * 60_000;
-/** Longest event of a stream, characters. */
 
 export interface HostClientOptions {
   /** Public origin of the host. */

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
@@ -92,9 +92,13 @@ test('the order: flag, key in the environment, file in the environment, test wal
   expect(await wallet(['show', '--host-url', 'https://host.example'])).toContain(address);
 });
 
-test('no wallet anywhere: says how to get one', async () => {
-  await expect(wallet(['show'])).rejects.toThrow(
-    /wallet create.* No host with test wallets runs at http:\/\/localhost:8402/,
-  );
+test('no wallet anywhere: says how to get one, and whether a host is there to bring one', async () => {
   await expect(wallet(['show', '--host-url', 'https://host.example'])).rejects.toThrow(/TURNPIKE_PRIVATE_KEY\.$/);
+  const host = createServer().listen(0, '127.0.0.1');
+  await once(host, 'listening');
+  const { port } = host.address() as AddressInfo;
+  const asked = () => wallet(['show', '--host-url', `http://127.0.0.1:${port}`]);
+  await expect(asked()).rejects.toThrow(/wallet create.* has no test wallets that can be read here\.$/);
+  await new Promise((resolve) => host.close(resolve));
+  await expect(asked()).rejects.toThrow(/^No host answers at .*npm start.* wallet create/);
 });

@@ -2,6 +2,8 @@
  * Which wallet pays and owns: the one that was named; else, on a local host with test money, its first test wallet;
  * else the one in the user's configuration folder.
  */
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { resolve } from 'node:path';
 import type { privateKeyToAccount } from 'viem/accounts';
 import { Failure } from '../terminal/failure.ts';
@@ -38,13 +40,30 @@ export async function chooseWallet(
   const path = defaultWalletPath(terminal);
   const wallet = await readWallet(path);
   if (wallet) return chosen(wallet, path);
+  if (isLoopback(hostUrl) && !(await isListening(hostUrl)))
+    throw new Failure(
+      'unreachable',
+      `No host answers at ${hostUrl.origin}, and there is no wallet yet. Start a host in another terminal (npm start), and run this again once it serves: it has test wallets. For a host elsewhere: --host-url, and turnpike wallet create, turnpike wallet import, or TURNPIKE_PRIVATE_KEY.`,
+    );
   const testMoney = isLoopback(hostUrl)
-    ? ` No host with test wallets runs at ${hostUrl.origin}; one that does (npm start) needs no wallet of yours.`
+    ? ` The host at ${hostUrl.origin} has no test wallets that can be read here.`
     : '';
   throw new Failure(
     'usage',
     `There is no wallet yet: run turnpike wallet create, or turnpike wallet import, or set TURNPIKE_PRIVATE_KEY.${testMoney}`,
   );
+}
+
+/** Whether something takes connections there. */
+async function isListening({ hostname, port, protocol }: URL): Promise<boolean> {
+  const socket = connect(Number(port) || (protocol === 'https:' ? 443 : 80), hostname.replace(/^\[|\]$/g, ''));
+  socket.setTimeout(5_000, () => socket.destroy(new Error('silent')));
+  return await once(socket, 'connect')
+    .then(
+      () => true,
+      () => false,
+    )
+    .finally(() => socket.destroy());
 }
 
 async function testWallet(localHost: LocalHost | undefined, index: number): Promise<ChosenWallet> {
