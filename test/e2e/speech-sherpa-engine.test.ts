@@ -131,18 +131,28 @@ describe('the engine alone', () => {
     const silentEnd = new Promise((resolve) => silent.once('message', (data) => resolve(JSON.parse(String(data)).end)));
     const sockets = await Promise.all(Array.from({ length: STREAMS }, (_, at) => open(`p${at % 2}`)));
     await expect(open('p3')).rejects.toThrow('429');
-    let interims = 0;
     const ends = sockets.map(async (socket) => {
       const finals: string[] = [];
+      let interims = 0;
       socket.on('message', (data) => {
         const { message } = JSON.parse(String(data));
         if (message?.is_final === false) interims += 1;
         if (message?.is_final) finals.push(message.channel.alternatives[0].transcript);
       });
-      for (let at = 0; at < audio.length; at += 3200) {
-        socket.send(audio.subarray(at, at + 3200));
-        await sleep(50);
-      }
+      const send = async (from: number, to: number) => {
+        for (let at = from; at < to; at += 3200) {
+          socket.send(audio.subarray(at, Math.min(to, at + 3200)));
+          await sleep(50);
+        }
+      };
+      // In the middle of the sentence, which has no pause: a first result comes as soon as the machine has time for it.
+      const middle = 3200 * Math.floor(audio.length / 6400);
+      await send(0, middle);
+      await until(() => {
+        socket.send('{"type":"KeepAlive"}');
+        return interims > 0;
+      }, 'an interim result');
+      await send(middle, audio.length);
       socket.send('{"type":"CloseStream"}');
       await new Promise((resolve) => socket.once('close', resolve));
       return finals.join(' ');
@@ -152,7 +162,6 @@ describe('the engine alone', () => {
     const heard = await Promise.all(ends);
     for (const text of heard)
       expect(wordErrorRate('The children played with a ball in the park.', text)).toBeLessThanOrEqual(0.2);
-    expect(interims).toBeGreaterThan(STREAMS);
     (await open('p0')).terminate();
     expect(await silentEnd).toMatchObject({ code: 1011, reason: expect.stringContaining('NET-0001') });
   });

@@ -5,6 +5,9 @@ import { type BaseError, createClient, http, type Transport } from 'viem';
 import { afterEach, expect, test } from 'vitest';
 import { rpcTransport } from '../../host/payments/network/rpc-transport.ts';
 
+/** For what answers, however busy the machine is. */
+const PATIENCE_MS = 60_000;
+/** For what does not. */
 const TIMEOUT_MS = 500;
 
 type Node = (request: IncomingMessage, response: ServerResponse) => void;
@@ -44,7 +47,7 @@ async function outcome(transport: Transport): Promise<unknown> {
   }
 }
 
-const both = (url: string, timeout = TIMEOUT_MS) =>
+const both = (url: string, timeout = PATIENCE_MS) =>
   Promise.all([outcome(http(url, { timeout, retryCount: 0 })), outcome(rpcTransport(url, { timeout, retryCount: 0 }))]);
 
 const json =
@@ -76,15 +79,19 @@ test.each<readonly [string, Node]>([
     (_request, response) =>
       void response.writeHead(200, { 'content-length': 9 }).write('{', () => response.socket?.destroy()),
   ],
-  ['silence', () => {}],
 ])('%s', async (_name, answer) => {
   const [theirs, ours] = await both(`http://${await node(answer)}`);
   expect(ours).toEqual(theirs);
 });
 
+test('silence', async () => {
+  const [theirs, ours] = await both(`http://${await node(() => {})}`, TIMEOUT_MS);
+  expect(ours).toEqual(theirs);
+});
+
 test('more than is read', async () => {
   const url = await node(json(200, `"${'x'.repeat(10_485_760)}"`));
-  const [theirs, ours] = await both(`http://${url}`, 20_000);
+  const [theirs, ours] = await both(`http://${url}`);
   expect(ours).toEqual(theirs);
 });
 
@@ -95,7 +102,7 @@ test('a kept connection that the node has closed is no failure', async () => {
     connections.add(request.socket);
     json(200, { jsonrpc: '2.0', id: 1, result: '0x1' })(request, response);
   });
-  const transport = rpcTransport(`http://${url}`, { timeout: TIMEOUT_MS, retryCount: 0 });
+  const transport = rpcTransport(`http://${url}`, { timeout: PATIENCE_MS, retryCount: 0 });
   expect([await outcome(transport), await outcome(transport)]).toEqual(['0x1', '0x1']);
   expect(connections.size).toBe(2);
 });
@@ -132,6 +139,6 @@ test('a node that answers in the second attempt is asked twice, over a connectio
     calls += 1;
     json(calls === 1 ? 503 : 200, { jsonrpc: '2.0', id: 1, result: '0x1' })(request, response);
   });
-  expect(await ask(rpcTransport(`http://${url}`, { timeout: TIMEOUT_MS, retryCount: 3 }))).toBe('0x1');
+  expect(await ask(rpcTransport(`http://${url}`, { timeout: PATIENCE_MS, retryCount: 3 }))).toBe('0x1');
   expect([calls, connections.size]).toEqual([2, 1]);
 });
