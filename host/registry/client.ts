@@ -1,11 +1,13 @@
 /**
  * The registry's libSQL connection: one connection, one user of it at a time, behind the interface of the libSQL client
  * that drizzle speaks. The client's own one for files prepares every statement anew, asks it for its columns twice and
- * learns by an exception that it gives no rows: a sixth of what a paid call took. Here statements stay prepared, and what
- * is written in one turn of the event loop shares one sync of the disk.
+ * learns by an exception that it gives no rows: a sixth of what a paid call took. Here statements stay prepared, what is
+ * written in one turn of the event loop shares a commit, and commits share syncs of the disk, which run beside the event
+ * loop. Nothing is answered before all that was committed before it is on the disk.
  * A transaction holds the connection, and calls queue meanwhile; it must therefore never wait for anything but the
  * database.
  */
+import { closeSync, fdatasync, openSync } from 'node:fs';
 import type {
   Client,
   InArgs,
@@ -17,6 +19,7 @@ import type {
   Value,
 } from '@libsql/client/sqlite3';
 import Libsql from 'libsql';
+import { SharedSync } from '../shared/shared-sync.ts';
 import { LibsqlError } from './drizzle.ts';
 import { type Columns, driverValue, inStatement, resultOf, rowClass } from './results.ts';
 
@@ -30,33 +33,116 @@ const BEGIN: Record<TransactionMode, string> = {
 };
 
 /** @throws LibsqlError when the file cannot be opened or is no database */
-export async function openClient(file: string): Promise<Client> {
-  const client = new RegistryClient(file);
+export async function openClient(file: string, sync: Sync = fdatasync): Promise<FileClient> {
+  const connection = new Connection(file);
   try {
     // The wait first: whoever else has the file open, to look at it, may just be closing it.
-    for (const pragma of ['busy_timeout=5000', 'journal_mode=WAL', 'synchronous=FULL', 'foreign_keys=ON'])
-      await client.execute(`PRAGMA ${pragma}`);
+    for (const pragma of ['busy_timeout=5000', 'journal_mode=WAL', 'synchronous=NORMAL', 'foreign_keys=ON'])
+      connection.run({ sql: `PRAGMA ${pragma}` });
+    // SQLite makes its log when it first looks into the database, and keeps it while the connection is open.
+    connection.run({ sql: 'SELECT count(*) FROM sqlite_schema' });
+    return new RegistryClient(connection, new CommitLog(`${file}-wal`, sync));
   } catch (error) {
-    client.close();
+    connection.close();
     throw error;
   }
-  return client;
 }
 
-class RegistryClient implements Client {
+export interface FileClient extends Client {
+  /** Set once the disk failed: nothing is written or read any more until the file is opened anew. */
+  readonly failure: Error | undefined;
+}
+
+/** Puts the file behind the descriptor on the disk; replaced in tests. */
+type Sync = (descriptor: number, done: (error: Error | null) => void) => void;
+
+/**
+ * SQLite's log of commits. `synchronous=NORMAL` leaves out SQLite's own sync after each commit, for which the event loop
+ * would stand still; this does the same sync of the same file. Before SQLite copies the log into the database, and when
+ * it begins the log anew, it syncs by itself (https://sqlite.org/pragma.html#pragma_synchronous).
+ */
+class CommitLog {
+  readonly #descriptor: number;
+  readonly #shared: SharedSync;
+  #ended = false;
+  /** Of the last commit; undefined: it is on the disk. */
+  #latest: Promise<void> | undefined;
+  #failure: Error | undefined;
+
+  constructor(file: string, sync: Sync) {
+    const descriptor = openSync(file, 'r');
+    this.#descriptor = descriptor;
+    this.#shared = new SharedSync((done) => sync(descriptor, done));
+    this.#shared.idle = () => {
+      if (this.#ended) closeSync(descriptor);
+    };
+  }
+
+  /** Set once the disk failed: what the kernel forgot then, no later sync brings back. */
+  get failure(): Error | undefined {
+    return this.#failure;
+  }
+
+  /** To be called after each commit. */
+  committed(): void {
+    const synced = this.#shared.sync();
+    this.#latest = synced;
+    synced.then(
+      () => {
+        if (this.#latest === synced) this.#latest = undefined;
+      },
+      (cause: Error) => {
+        this.#failure ??= new LibsqlError(
+          `The disk did not keep what was written to the registry (${cause.message}). Start the host again once it does.`,
+          'SQLITE_IOERR',
+          'SQLITE_IOERR_FSYNC',
+          undefined,
+          cause,
+        );
+      },
+    );
+  }
+
+  /** Calls `give` once all commits are on the disk: at once, where they are. */
+  answer(give: () => void, reject: (error: unknown) => void): void {
+    if (this.#latest === undefined) give();
+    else this.kept().then(give, reject);
+  }
+
+  /** Resolves once all commits are on the disk. @throws LibsqlError where they will not be */
+  async kept(): Promise<void> {
+    await this.#latest?.catch(() => undefined);
+    if (this.#failure) throw this.#failure;
+  }
+
+  /** Lets go of the file, after a sync that is under way. */
+  end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    if (!this.#shared.running) closeSync(this.#descriptor);
+  }
+}
+
+class RegistryClient implements FileClient {
   readonly protocol = 'file';
   readonly #connection: Connection;
+  readonly #log: CommitLog;
   readonly #waiting: Task[] = [];
   /** A transaction is open. */
   #held = false;
   #scheduled = false;
 
-  constructor(file: string) {
-    this.#connection = new Connection(file);
+  constructor(connection: Connection, log: CommitLog) {
+    this.#connection = connection;
+    this.#log = log;
   }
 
   get closed(): boolean {
     return this.#connection.closed;
+  }
+
+  get failure(): Error | undefined {
+    return this.#log.failure;
   }
 
   execute(statement: InStatement | string, args?: InArgs): Promise<ResultSet> {
@@ -83,7 +169,7 @@ class RegistryClient implements Client {
     return this.#add('alone', (connection) => {
       connection.begin(mode);
       this.#held = true;
-      return new OpenTransaction(connection, () => {
+      return new OpenTransaction(connection, this.#log, () => {
         this.#held = false;
         if (this.#waiting.length > 0) this.#schedule();
       });
@@ -100,9 +186,11 @@ class RegistryClient implements Client {
 
   close(): void {
     this.#connection.close();
+    this.#log.end();
   }
 
   #add<T>(kind: TaskKind, body: (connection: Connection) => T, mode?: TransactionMode): Promise<T> {
+    if (this.#log.failure) return Promise.reject(this.#log.failure);
     const { promise, resolve, reject } = Promise.withResolvers<T>();
     this.#waiting.push({ kind, mode, body, resolve: resolve as (result: unknown) => void, reject });
     if (this.#held || this.#scheduled) return promise;
@@ -131,12 +219,18 @@ class RegistryClient implements Client {
     }
   }
 
-  #alone({ mode, body, resolve, reject }: Task): void {
+  #alone({ kind, mode, body, resolve, reject }: Task): void {
     const connection = this.#connection;
     try {
-      resolve(mode === undefined ? body(connection) : connection.within(mode, body));
+      const result = mode === undefined ? body(connection) : connection.within(mode, body);
+      // Who holds up all others must not wait; its commit does.
+      if (this.#held) resolve(result);
+      else {
+        if (kind !== 'read') this.#log.committed();
+        this.#log.answer(() => resolve(result), reject);
+      }
     } catch (error) {
-      reject(error);
+      this.#log.answer(() => reject(error), reject);
     }
   }
 
@@ -154,17 +248,21 @@ class RegistryClient implements Client {
       // Another process writes: one by one, each would wait for it as long again, and the event loop with it.
       for (const task of group) {
         if (task.kind === 'read') this.#alone(task);
-        else task.reject(error);
+        else this.#log.answer(() => task.reject(error), task.reject);
       }
       return true;
     }
+    let answers: { give(): void; reject: Task['reject'] }[];
     try {
-      const answers = connection.committed(() => group.map((task) => (apart ? undoable : done)(task, connection)));
-      for (const answer of answers) answer();
-      return true;
+      answers = connection.committed(() =>
+        group.map((task) => ({ give: (apart ? undoable : done)(task, connection), reject: task.reject })),
+      );
     } catch {
       return !apart && this.#together(group, true);
     }
+    this.#log.committed();
+    for (const { give, reject } of answers) this.#log.answer(give, reject);
+    return true;
   }
 }
 
@@ -209,12 +307,14 @@ function kindOf({ sql }: { sql: string }): TaskKind {
 
 class OpenTransaction implements Transaction {
   readonly #connection: Connection;
+  readonly #log: CommitLog;
   readonly #done: () => void;
   #closed = false;
 
   /** @param done called once, when the transaction has ended */
-  constructor(connection: Connection, done: () => void) {
+  constructor(connection: Connection, log: CommitLog, done: () => void) {
     this.#connection = connection;
+    this.#log = log;
     this.#done = done;
   }
 
@@ -238,13 +338,16 @@ class OpenTransaction implements Transaction {
     const connection = this.#open();
     try {
       connection.end('COMMIT');
+      this.#log.committed();
     } finally {
       this.close();
     }
+    await this.#log.kept();
   }
 
   async rollback(): Promise<void> {
     this.close();
+    await this.#log.kept();
   }
 
   close(): void {

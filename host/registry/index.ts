@@ -24,6 +24,8 @@ export interface Registry {
   readonly node: string | null;
   readonly leases: Leases;
   readonly changes: Changes;
+  /** Why it takes nothing any more until the host is started again; undefined: it does. */
+  readonly failure: Error | undefined;
   close(): void | Promise<void>;
 }
 
@@ -44,6 +46,9 @@ export async function openRegistry(file: string): Promise<FileRegistry> {
     node: null,
     leases: new OwnLeases(),
     changes: NO_CHANGES,
+    get failure() {
+      return client.failure;
+    },
     async copyTo(target) {
       await client.execute({ sql: 'VACUUM INTO ?', args: [target] });
     },

@@ -8,6 +8,7 @@ import { metricsText } from '../observability/metrics-text.ts';
 import type { Payments } from '../payments/index.ts';
 import type { Network, NetworkHealth } from '../payments/network/types.ts';
 import type { Deployments } from '../registry/deployments.ts';
+import type { Registry } from '../registry/index.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import type { TenantCrons } from '../scheduler/tenant-crons.ts';
 import type { Methods } from '../shared/channel.ts';
@@ -26,6 +27,7 @@ export interface ObservationDeps {
   payments: Payments;
   crons: TenantCrons;
   children: Child<ChildMethods>[];
+  registry: Pick<Registry, 'failure'>;
   /** Why this node of several does not serve; undefined: there is one node. */
   nodeFault: (() => string | undefined) | undefined;
   /** Built-in tenants that are switched on, and those of them that did not answer yet. */
@@ -91,6 +93,7 @@ export function createObservation(deps: ObservationDeps): Observation {
       health(
         [
           { name: 'control', state: ready ? 'ready' : 'starting', essential: true },
+          registryComponent(deps),
           ...children.map((child): Component => ({ name: child.name, state: child.state, essential: true })),
           {
             name: 'network',
@@ -134,6 +137,12 @@ function builtinComponents({ builtins, builtinsWaiting, speechEngine }: Observat
   if (!speechEngine) return tenants;
   const state = speechEngine.running() ? 'ready' : speechEngine.hasRun() ? 'restarting' : 'starting';
   return [...tenants, { name: 'speech-engine', state, essential: !speechEngine.hasRun() }];
+}
+
+function registryComponent({ registry }: ObservationDeps): Component {
+  if (!registry.failure) return { name: 'registry', state: 'ready', essential: true };
+  const detail = 'the disk failed: start the host again once it is well; the log says more';
+  return { name: 'registry', state: 'stopped', essential: true, detail };
 }
 
 function nodeComponent({ nodeFault }: ObservationDeps): Component[] {

@@ -1,10 +1,11 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { fdatasync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Client } from '@libsql/client/sqlite3';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { openClient } from '../../host/registry/client.ts';
 import { openRegistry } from '../../host/registry/index.ts';
 
@@ -239,4 +240,68 @@ test('a registry that a newer version has changed is left alone', async () => {
     code: 'invalid_config',
     message: expect.stringMatching(/newer version .*9999_future\.sql/),
   });
+});
+
+/** A disk whose syncs end when the test says so. */
+async function slowDisk() {
+  const syncs: ((error: Error | null) => void)[] = [];
+  const begun: (() => void)[] = [];
+  const slow = await openClient(path.join(folder, 'a.db'), (descriptor, done) => {
+    syncs.push((error) => (error ? done(error) : fdatasync(descriptor, done)));
+    for (const tell of begun.splice(0)) tell();
+  });
+  onTestFinished(() => slow.close());
+  const next = async () => {
+    while (syncs.length === 0) await new Promise<void>((resolve) => begun.push(resolve));
+    return syncs.shift() as (error: Error | null) => void;
+  };
+  return { slow, next };
+}
+
+test('answers nothing before what was committed is on the disk, and goes on meanwhile', async () => {
+  const { slow, next } = await slowDisk();
+  const answered: string[] = [];
+  const note = (name: string) => () => void answered.push(name);
+  const first = slow.execute(insert('a', 1)).then(note('first'));
+  const end = await next();
+  // A second write, a failure and what is read afterwards all depend on the first, which may yet be lost.
+  const second = slow.execute(insert('b', 2)).then(note('second'));
+  const failed = slow.batch([insert('a', 3)]).catch(note('failed'));
+  const read = slow.execute('SELECT id FROM t').then(({ rows }) => answered.push(String(rows.map(({ id }) => id))));
+  const transaction = await slow.transaction();
+  const inside = await transaction.execute('SELECT id FROM t ORDER BY id');
+  expect(inside.rows.map(({ id }) => id)).toEqual(['a', 'b']);
+  const back = transaction.rollback().then(note('back'));
+  expect(answered).toEqual([]);
+  end(null);
+  await first;
+  (await next())(null);
+  await Promise.all([second, failed, read, back]);
+  expect(answered).toEqual(['first', 'second', 'failed', 'a,b', 'back']);
+  expect((await slow.execute('SELECT count(*) AS n FROM t')).rows).toMatchObject([{ n: 2 }]);
+});
+
+test('after a disk that failed, nothing is answered as if it were kept', async () => {
+  const { slow, next } = await slowDisk();
+  const first = slow.execute(insert('a', 1));
+  const end = await next();
+  const meanwhile = Promise.allSettled([first, slow.execute(insert('b', 2)), slow.execute('SELECT id FROM t')]);
+  expect(slow.failure).toBe(undefined);
+  end(new Error('EIO'));
+  (await next())(null);
+  const later = Promise.allSettled([slow.execute('SELECT 1'), slow.execute(insert('c', 3)), slow.transaction()]);
+  const refused = { code: 'SQLITE_IOERR', message: expect.stringMatching(/EIO.*Start the host again/) };
+  for (const one of [...(await meanwhile), ...(await later)])
+    expect(one).toMatchObject({ status: 'rejected', reason: refused });
+  expect(slow.failure).toMatchObject(refused);
+});
+
+test('a file that is closed during a sync keeps its descriptor until the sync has ended', async () => {
+  const { slow, next } = await slowDisk();
+  const write = slow.execute(insert('a', 1));
+  const end = await next();
+  slow.close();
+  end(null);
+  await write;
+  expect(await rows('SELECT id FROM t')).toEqual([{ id: 'a' }]);
 });

@@ -5,6 +5,7 @@ import { createObservation, type ObservationDeps } from '../../host/supervisor/o
 const engine = { now: false, ever: false };
 const said: string[] = [];
 let answers = true;
+const registry: { failure: Error | undefined } = { failure: undefined };
 const waiting = new Set(['pay']);
 const observation = createObservation({
   version: '0.0.0',
@@ -14,6 +15,7 @@ const observation = createObservation({
   network: { name: 'local', testMoney: true, healthy: async () => ({ ok: answers, detail: '' }) },
   runtime: { isolation: {} },
   payments: { ledger: { stopped: () => undefined } },
+  registry,
   children: [],
   builtins: ['speech', 'pay'],
   builtinsWaiting: waiting,
@@ -34,6 +36,17 @@ it('the host is ready once each built-in tenant is deployed and the speech engin
   expect(now()).toEqual([true, 'ok', 'ready', 'ready']);
   engine.now = false;
   expect(now()).toEqual([true, 'degraded', 'ready', 'restarting']);
+});
+
+it('a registry whose disk failed takes the host out of service', () => {
+  registry.failure = new Error('EIO');
+  const { ready, body } = observation.health();
+  expect([ready, body.parts.registry]).toEqual([
+    false,
+    { state: 'stopped', detail: expect.stringContaining('start the host again') },
+  ]);
+  registry.failure = undefined;
+  expect(observation.health().body.parts.registry).toEqual({ state: 'ready' });
 });
 
 it('a payment network that stops answering is told once, and so is its return', async () => {

@@ -55,6 +55,7 @@ export async function openPostgresRegistry(url: string, { leaseMs = LEASE_MS } =
     node,
     leases,
     changes,
+    failure: undefined,
     async retire() {
       changes.end();
       await Promise.all([presence.told(), leases.leave(true)]);
@@ -73,6 +74,7 @@ export async function openWithoutNodes(url: string): Promise<Registry & { close(
     node: null,
     leases: new OwnLeases(),
     changes: NO_CHANGES,
+    failure: undefined,
     close: () => client.end(),
   };
 }

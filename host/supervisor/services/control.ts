@@ -244,6 +244,7 @@ export const observation = service({
     createObservation({
       ...values,
       nodeFault: stores.cluster && (() => nodes.fault()),
+      registry: stores.registry,
       deployments: stores.deployments,
       children: [...edges.children, storage, egress],
       builtins: config.builtinTenants.enabled,

@@ -7,9 +7,10 @@ import { type FileHandle, open, opendir, rm, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
+import { SharedSync } from '../../../shared/shared-sync.ts';
 import { makeFolder } from '../folders.ts';
 import type { BlobBackend, Bytes } from './backend.ts';
-import { readExactly, SharedSync } from './files.ts';
+import { readExactly } from './files.ts';
 
 const dataSync = promisify(fdatasync);
 

@@ -18,8 +18,9 @@ import {
   writeSync,
 } from 'node:fs';
 import { dirname } from 'node:path';
+import { SharedSync } from '../../../shared/shared-sync.ts';
 import { syncFolder } from '../folders.ts';
-import { readExactly, SharedSync } from './files.ts';
+import { readExactly } from './files.ts';
 
 /** The smallest value that is worth an extent, bytes: below, a row of the index costs less. */
 export const SMALLEST_EXTENT = 16 * 1024;
