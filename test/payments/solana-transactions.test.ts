@@ -287,6 +287,25 @@ test(
   },
 );
 
+test('a transfer of an account whose owner does not sign is refused; members of a multisig sign for it', async () => {
+  const message = good.subarray(MESSAGE);
+  // Before its data: program, how many accounts, their places in the message (source, token, destination, owner), length.
+  const data = message.indexOf(usual.transfer);
+  const [program = 0, count, ...accounts] = message.subarray(data - 7, data - 1);
+  expect([count, accounts.at(-1)]).toEqual([4, 1]);
+  const by = (owners: number[]) =>
+    Buffer.concat([
+      message.subarray(0, data - 6),
+      Buffer.from([3 + owners.length, ...accounts.slice(0, 3), ...owners]),
+      message.subarray(data - 1),
+    ]);
+  const notSigning = program;
+  await refused(credentialOf(await signed(by([notSigning]))), 'nobody');
+  await refused(credentialOf(await signed(by([notSigning, notSigning]))), 'no member');
+  // The chain looks whether it is one, and who its members are.
+  await verify(credentialOf(await signed(by([notSigning, 1]))));
+});
+
 test(
   'of messages that a payer signs with a byte changed those alone are taken that leave the payment as it is',
   TIME,

@@ -1,9 +1,12 @@
 /** What only a registry on PostgreSQL can go through: several processes at once, and a server that dies. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { SettlementMachine } from '../../host/payments/settlement/machine.ts';
 import type { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import { brokenConstraint } from '../../host/registry/constraints.ts';
@@ -53,7 +56,9 @@ describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
   const books = async () => await new Invariants(nodes[0]).check();
 
   test('has the tables of libSQL, column by column', async () => {
-    const file = await openRegistry(':memory:');
+    const folder = await mkdtemp(path.join(tmpdir(), 'turnpike-registry-'));
+    onTestFinished(() => rm(folder, { recursive: true }));
+    const file = await openRegistry(path.join(folder, 'registry.db'));
     const there = await file.client.execute(
       `SELECT m.name AS "table", c.name, c.type, max(c."notnull", c.pk) > 0 AS filled FROM sqlite_schema m, pragma_table_info(m.name) c
         WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite%' ORDER BY m.name, c.cid`,

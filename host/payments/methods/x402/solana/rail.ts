@@ -18,7 +18,15 @@ import type { X402Requirements } from '../requirements.ts';
 import { MOST_COMPUTE_UNITS, MOST_PRIORITY_FEE, MOST_SIGNATURES } from './cost.ts';
 import { heldIn } from './look-up.ts';
 import { ownSettler, remoteSettler, type Settler } from './settlers.ts';
-import { assertLeavesFeePayerAlone, readable, type Sent, sentBy, sourceOf, transactionOf } from './transaction.ts';
+import {
+  assertLeavesFeePayerAlone,
+  assertSignedByOwner,
+  readable,
+  type Sent,
+  sentBy,
+  sourceOf,
+  transactionOf,
+} from './transaction.ts';
 
 /** Blocks know a transaction for 150 slots of 0.4 s after the block that it names, ms. */
 const LIFE_MS = 60_000;
@@ -99,6 +107,7 @@ export function solanaRail({ network, remote }: SolanaPlace, gas: Gas): Rail {
       const presented = x402Of(given);
       const message = readable(transactionOf(presented));
       assertLeavesFeePayerAlone(message);
+      assertSignedByOwner(message);
       const { requirements: offered } = x402Offer(offer);
       const payer = feePayers().find((one) => one === message.staticAccounts[0]);
       const accepted = { ...offered, ...(payer === undefined ? {} : { extra: { feePayer: payer } }) };

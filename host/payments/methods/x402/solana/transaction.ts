@@ -13,6 +13,8 @@ type Message = CompiledTransactionMessage & { lifetimeToken: string };
 
 /** Where x402 has the transfer among the instructions. */
 const TRANSFER = 2;
+/** Where a transfer has the owner among its accounts (https://docs.rs/spl-token, `TransferChecked`). */
+const OWNER = 3;
 
 /** A payment's transaction, after it was verified. */
 export interface Sent {
@@ -92,4 +94,16 @@ export function assertLeavesFeePayerAlone(message: CompiledTransactionMessage): 
   );
   if (isUsed || instructions.length === 0)
     throw new Problem('payment_invalid', 'x402: the wallet that pays the fee has no part in the instructions.');
+}
+
+/**
+ * Whoever the money is of signs: the owner of the account, or members of a multisig, which stand behind it. x402 leaves
+ * that to the chain.
+ * @throws Problem `payment_invalid`
+ */
+export function assertSignedByOwner(message: CompiledTransactionMessage): void {
+  const transfer = 'instructions' in message ? message.instructions[TRANSFER] : undefined;
+  const isSigner = (index: number) => index < message.header.numSignerAccounts;
+  if (!transfer?.accountIndices?.slice(OWNER).some(isSigner))
+    throw new Problem('payment_invalid', 'x402: the owner of the account that pays has not signed.');
 }
