@@ -127,7 +127,7 @@ export function createApp(deps: AppDeps): App {
   const failed = (error: unknown, request: Request, context: EdgeContext) => {
     const { requestId } = context;
     const problem = asProblem(error);
-    if (problem.code === 'internal') log.error({ err: error, requestId }, 'unexpected error');
+    if (problem.isFault) log.error({ err: error, requestId }, 'unexpected error');
     return forCaller(problemPages, request, context, problem.toResponse(requestId));
   };
   app.onError((error, c) => failed(error, c.req.raw, readContext(c.req.raw)));

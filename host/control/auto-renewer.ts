@@ -100,7 +100,7 @@ export class AutoRenewer {
       const problem = asProblem(error);
       if (problem.code === 'conflict') return await autoRenewals.over(row, undefined, 0);
       // Another node may be at it, or have been when it ended: nothing is known of its end yet.
-      if (['payment_pending', 'in_progress', 'internal'].includes(problem.code)) throw error;
+      if (problem.isFault || ['payment_pending', 'in_progress'].includes(problem.code)) throw error;
       await this.#failed(due, problem);
     }
   }

@@ -33,7 +33,7 @@ export function handshakes(
       response = await answer(toRequest(request), context, context.slug ?? '', { socket, received });
     } catch (error) {
       const problem = asProblem(error);
-      if (problem.code === 'internal') log.error({ err: error, requestId: context.requestId }, 'unexpected error');
+      if (problem.isFault) log.error({ err: error, requestId: context.requestId }, 'unexpected error');
       response = problem.toResponse(context.requestId);
     }
     if (response) await write(response, socket);

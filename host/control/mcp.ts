@@ -113,7 +113,7 @@ async function callTool({ options, tools, request, context, message, id }: Asked
     answered = await fetch(inner(request, context, asked, headers));
   } catch (error) {
     const problem = asProblem(error);
-    if (problem.code === 'internal') throw error;
+    if (problem.isFault) throw error;
     answered = problem.toResponse(context.requestId);
   }
   const type = answered.headers.get('content-type') ?? '';

@@ -237,7 +237,7 @@ export class TenantProxy {
 
   #refuse(problem: Problem, target: Target | undefined, error: unknown): void {
     this.#deps.finished(problem.code);
-    if (problem.code === 'internal') this.#deps.failed(error);
+    if (problem.isFault) this.#deps.failed(error);
     if (problem.code !== 'egress_refused' && problem.code !== 'egress_limit') return;
     this.allowance.counters.refused++;
     const { tenant, slug } = this.#settings;

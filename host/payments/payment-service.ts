@@ -187,8 +187,7 @@ export class PaymentService implements PaymentBindings {
     const app = new Hono();
     app.onError((error) => {
       const problem = asProblem(error);
-      if (problem.code === 'internal')
-        this.#options.log.error({ err: error, tenant: tenant.tenant }, 'env.PAYMENTS failed');
+      if (problem.isFault) this.#options.log.error({ err: error, tenant: tenant.tenant }, 'env.PAYMENTS failed');
       return problem.toResponse();
     });
     app.post('/challenge', async (c) => this.#challenge(tenant, await read(tenant, c.req.raw, challengeBody)));

@@ -98,8 +98,9 @@ export class Channel<Remote extends Methods> {
           if (!method) throw new Problem('not_implemented', `unknown method ${message.method}`);
           this.#send({ kind: 'done', id: message.id, result: await method(message.argument as never, handle) });
         } catch (error) {
-          const { code, message: detail, errors, extensions } = asProblem(error);
-          if (code === 'internal') console.error(error);
+          const problem = asProblem(error);
+          const { code, message: detail, errors, extensions } = problem;
+          if (problem.isFault) console.error(error);
           this.#send({ kind: 'failed', id: message.id, code, detail, ...(errors ? { errors } : {}), extensions });
         }
     }

@@ -2,6 +2,7 @@
  * The one error type that crosses our boundaries: an RFC 9457 problem with a code from a closed table.
  * A throw site picks a code; anything else that is thrown becomes `internal` with a bare message.
  */
+import { fullDisk } from './full-disk.ts';
 
 /** code -> [HTTP status, title]. Codes are stable: clients match on them; titles may be reworded. */
 export const PROBLEMS = {
@@ -33,6 +34,7 @@ export const PROBLEMS = {
   header_too_large: [431, 'The headers are too large'],
   rate_limited: [429, 'Too many requests'],
   quota_exceeded: [507, 'The quota is used up'],
+  disk_full: [507, 'The disk of this host is full'],
   internal: [500, 'Something went wrong here'],
   not_implemented: [501, 'Not supported'],
   upstream_failed: [502, 'The handler closed the connection'],
@@ -104,6 +106,11 @@ export class Problem extends Error {
     this.extensions = options.extensions ?? {};
   }
 
+  /** Of the host's own, not of what was asked: for the log, and no answer to what became of the work. */
+  get isFault(): boolean {
+    return this.code === 'internal' || this.code === 'disk_full';
+  }
+
   toDocument(requestId?: string): ProblemDocument {
     return {
       ...this.extensions,
@@ -134,5 +141,10 @@ export class Problem extends Error {
 /** Unknown errors become a bare 500: their text may hold paths or secrets, so only the log gets it. */
 export function asProblem(error: unknown): Problem {
   if (error instanceof Problem) return error;
+  if (fullDisk(error)) {
+    const detail =
+      'Nothing new can be kept until its operator makes room. Send the very same request again then: no payment is taken twice.';
+    return new Problem('disk_full', detail, { headers: { 'retry-after': '60' }, cause: error });
+  }
   return new Problem('internal', 'An unexpected error; quote the request id to the operator.', { cause: error });
 }

@@ -11,8 +11,8 @@ import { Invariants } from '../registry/payments/invariants.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { Config } from '../shared/config.ts';
 import { fileSize } from '../shared/file-size.ts';
+import { fullDisk } from '../shared/full-disk.ts';
 import { Problem } from '../shared/problem.ts';
-import { fullDisk } from './start-failures.ts';
 
 /** Keys of the host, in files of a data folder or sealed in PostgreSQL. */
 export const KEYS = ['secrets.key', 'payments.key', 'network-keys.json', 'solana-fee-payer.json'];

@@ -1,12 +1,10 @@
 /** What a start that failed tells whoever started it. */
+import { fullDisk } from '../shared/full-disk.ts';
 import { Problem } from '../shared/problem.ts';
 
 /** What follows when the payment network does not answer, and what to do. */
 export const NETWORK_FAILS =
   'payments do not work until it answers; check payments.rpcUrl, payments.x402.rpcUrl and payments.solana.rpcUrl';
-
-/** Of the system (errno) and of SQLite, which has a code of its own for the log's index (sqlite.org/rescode.html). */
-const DISK_IS_FULL = new Set(['ENOSPC', 'EDQUOT', 'SQLITE_FULL', 'SQLITE_IOERR_SHMSIZE']);
 
 /**
  * @returns what to do, or undefined for a fault of ours, which is shown whole
@@ -19,13 +17,6 @@ export function explainStart(error: unknown, dataFolder: string | undefined): st
     return `The disk is full (${full.message}). Make room${where} in the temporary folder, then start again; what was kept is still there.`;
   }
   return error instanceof Problem ? error.message : undefined;
-}
-
-/** What says so, of an error and its causes. */
-export function fullDisk(error: unknown): Error | undefined {
-  for (let cause = error; cause instanceof Error; cause = cause.cause)
-    if (DISK_IS_FULL.has(String((cause as NodeJS.ErrnoException).code))) return cause;
-  return undefined;
 }
 
 /** @throws Problem invalid_config with the words of the system, or of SQLite, where `open` fails */

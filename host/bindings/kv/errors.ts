@@ -65,6 +65,7 @@ export const kvErrors = {
   bulkNotType: (type: string) =>
     new KvError(400, `At least one of the requested keys corresponds to a non-${type} value`),
   quota: (bytes: number) => new KvError(507, `Insufficient Storage: the quota of ${bytes} bytes is used up.`),
+  diskFull: () => new KvError(507, 'Insufficient Storage: the disk of this host is full.'),
   tooManyRequests: () => new KvError(429, 'Too Many Requests'),
   internal: () => new KvError(500, 'Internal Server Error'),
 };

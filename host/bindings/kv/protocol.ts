@@ -2,8 +2,10 @@
  * KV over HTTP as workerd speaks it (workerd src/workerd/api/kv.c++): the boundary where a tenant's bytes become calls
  * of the store. Every path, header and body here is untrusted and is checked before use.
  */
+
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { z } from 'zod';
+import { fullDisk } from '../../shared/full-disk.ts';
 import type { Bytes } from '../store-process/blobs/backend.ts';
 import type { CallBody } from '../store-process/calls/body.ts';
 import type { Call, Fields } from '../store-process/calls/call.ts';
@@ -50,7 +52,7 @@ function handle(options: KvHandlerOptions, call: Call): void {
       options.operations.fail('kv', operation);
       options.log.error({ err: error, operation }, 'a KV call failed');
     }
-    return refuse(call, error instanceof KvError ? error : kvErrors.internal());
+    return refuse(call, error instanceof KvError ? error : fullDisk(error) ? kvErrors.diskFull() : kvErrors.internal());
   });
 }
 

@@ -56,6 +56,7 @@ export const r2Errors = {
   tooLarge: () => new R2Error(400, 100100, 'Your proposed upload exceeds the maximum allowed object size.'),
   quota: (bytes: number) =>
     new R2Error(507, 10507, `The storage quota of ${bytes} bytes is used up. Delete objects, then try again.`),
+  diskFull: () => new R2Error(507, 10507, 'The disk of this host is full. Try again when its operator has made room.'),
   ssec: () =>
     new R2Error(501, 10501, 'Encryption with customer keys (ssecKey) is not supported by this host. Leave it out.'),
 };

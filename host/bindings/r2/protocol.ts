@@ -1,3 +1,4 @@
+import { fullDisk } from '../../shared/full-disk.ts';
 import type { KnownBytes } from '../store-process/blobs/backend.ts';
 import type { CallBody } from '../store-process/calls/body.ts';
 import type { Call, Fields } from '../store-process/calls/call.ts';
@@ -31,7 +32,7 @@ function handle(options: R2HandlerOptions, call: Call): void {
       options.operations.fail('r2', call.method);
       options.log.error({ err: error, method: call.method }, 'an R2 call failed');
     }
-    return refuse(call, error instanceof R2Error ? error : r2Errors.internal());
+    return refuse(call, error instanceof R2Error ? error : fullDisk(error) ? r2Errors.diskFull() : r2Errors.internal());
   });
 }
 

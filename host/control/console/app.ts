@@ -62,7 +62,7 @@ export function createConsole(options: ConsoleOptions): Hono<Found> {
 
   app.onError((error, c) => {
     const problem = asProblem(error);
-    if (problem.code === 'internal') log.error({ err: error }, 'unexpected error in the console');
+    if (problem.isFault) log.error({ err: error }, 'unexpected error in the console');
     return problemPage(problem, c.get('found'));
   });
 

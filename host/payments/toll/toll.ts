@@ -210,7 +210,7 @@ export class Toll {
     } catch (error) {
       const problem = asProblem(error);
       if (problem.code === 'payment_invalid' && prepared) return challenger.response(prepared, challenge, problem);
-      if (problem.code === 'internal') throw error;
+      if (problem.isFault) throw error;
       return exposed(problem.toResponse(context.requestId));
     }
   }
@@ -245,7 +245,7 @@ export class Toll {
         if (management) return management;
       } catch (error) {
         const problem = asProblem(error);
-        if (problem.code === 'internal') throw error;
+        if (problem.isFault) throw error;
         const metered = deployment.paidRoutes.filter(({ mode }) => mode === 'metered');
         const [method] = pricedMethods(metered, context.tenantPath ?? '/');
         const route = method && findPaidRoute(metered, method, context.tenantPath ?? '/');
@@ -314,7 +314,7 @@ export class Toll {
     } catch (error) {
       done();
       const problem = asProblem(error);
-      if (!verified.opened || problem.code === 'payment_invalid' || problem.code === 'internal') throw error;
+      if (!verified.opened || problem.code === 'payment_invalid' || problem.isFault) throw error;
       return await this.#openReceipt(exposed(problem.toResponse(challenge.requestId)), admitted.row);
     }
   }

@@ -84,7 +84,7 @@ export async function payTools(
     return await pay(request, context, paid.id, toolCallOf(paid), priced, toll);
   } catch (error) {
     const problem = asProblem(error);
-    if (problem.code === 'internal') throw error;
+    if (problem.isFault) throw error;
     const refused = problem.toResponse(context.requestId);
     // A message without an id gets no answer.
     if (paid.id === undefined || batch) return exposed(refused);

@@ -157,7 +157,7 @@ interface RecordedAct {
 
 function answerTo(error: Error, log: Logger): Response {
   const problem = asProblem(error);
-  if (problem.code === 'internal') log.error({ err: error }, 'unexpected error in the operator API');
+  if (problem.isFault) log.error({ err: error }, 'unexpected error in the operator API');
   return problem.toResponse();
 }
 
