@@ -27,6 +27,7 @@ import { HistorySampler } from '../../observability/history-sampler.ts';
 import { NodeHistory } from '../../observability/node-history.ts';
 import type { Network } from '../../payments/network/index.ts';
 import { unfenced } from '../../registry/fences.ts';
+import { keepRoom } from '../../registry/room.ts';
 import { readSetting, savedSetting } from '../../registry/settings.ts';
 import { Pipeline } from '../../runtime/deploy/pipeline.ts';
 import { TenantCrons } from '../../scheduler/tenant-crons.ts';
@@ -69,6 +70,7 @@ const OVERDUE_ALARMS_MS = 15_000;
 const FLUSH_USAGE_MS = 5_000;
 const NETWORK_CHECK_MS = 10_000;
 const TRAFFIC_MS = 1_000;
+const ROOM_MS = 60_000;
 
 const startedAt = service({ name: 'start time', needs: {}, start: () => Date.now() });
 
@@ -451,11 +453,23 @@ const timers = service({
     runtime,
     instanceClient,
     observation,
+    folders,
     log,
     controlDeps,
     controlServer,
   },
-  async start({ scheduler, timedWork, backups, domainChecks, codeStore, stores, log, controlDeps, ...values }) {
+  async start({
+    scheduler,
+    timedWork,
+    backups,
+    domainChecks,
+    codeStore,
+    stores,
+    folders,
+    log,
+    controlDeps,
+    ...values
+  }) {
     const { runtime, instanceClient, observation, assetStore, clusteredObjects } = values;
     const renewer = new AutoRenewer(controlDeps);
     scheduler.every(AUTO_RENEWALS_MS, 'automatic renewals', () =>
@@ -474,7 +488,15 @@ const timers = service({
         });
     scheduler.every(CODE_SWEEP_MS, 'code', sweepCode);
     void sweepCode();
-    const { cluster } = stores;
+    const { cluster, registry } = stores;
+    // The database of a cluster is elsewhere.
+    if (!cluster) {
+      scheduler.every(ROOM_MS, 'room of the registry', () =>
+        keepRoom(registry.client, folders.data).catch((error: Error) => {
+          log.warn({ err: error }, 'the registry has no room of its own for a full disk');
+        }),
+      );
+    }
     if (cluster) {
       scheduler.every(SHARED_CODE_SWEEP_MS, 'code of all nodes', () =>
         stores.registry.leases.run(TIMED_WORK, () =>

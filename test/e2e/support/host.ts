@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import HOST_PROCESS from '../../../scripts/host-process.json' with { type: 'json' };
 import { alive, processTree } from '../../bench/processes.ts';
 import { freePort } from './ports.ts';
+import { onSmallDisk } from './small-disk.ts';
 import { until } from './until.ts';
 
 const MAIN = fileURLToPath(new URL('../../../host/main.ts', import.meta.url));
@@ -32,6 +33,8 @@ export interface HostOptions {
   ownSession?: boolean;
   /** A program that becomes the one that follows, with its arguments: `['unshare', '--user']`. */
   within?: string[];
+  /** Size of a disk that the data folder is, as mount takes it; the test has the folder as `TestHost.data`. */
+  disk?: string;
 }
 
 export interface TestHost {
@@ -66,7 +69,14 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
     'log-level': 'info',
     ...options.flags,
   }).flatMap(([name, value]) => [`--${name}`, value]);
-  const [program = '', ...args] = [...(options.within ?? []), process.execPath, ...HOST_PROCESS.flags, MAIN, ...flags];
+  const command: [string, ...string[]] = [
+    ...((options.within ?? []) as []),
+    process.execPath,
+    ...HOST_PROCESS.flags,
+    MAIN,
+    ...flags,
+  ];
+  const [program, ...args] = options.disk === undefined ? command : onSmallDisk(data, options.disk, command);
   const child = spawn(program, args, {
     cwd: data,
     env: {
@@ -83,11 +93,13 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
   child.stdout.on('data', (chunk: Buffer) => chunks.push(chunk.toString()));
   child.stderr.on('data', (chunk: Buffer) => chunks.push(chunk.toString()));
   const output = () => chunks.join('');
+  // A disk of its own is mounted where the host alone sees it.
+  const seen = options.disk === undefined ? data : path.join('/proc', String(child.pid), 'root', data);
   const exited = new Promise<void>((resolve) => child.once('exit', () => resolve()));
   const announced = await until(
     async () => {
       if (child.exitCode !== null || child.signalCode !== null) throw new Error(`the host ended:\n${output()}`);
-      const parsed = JSON.parse(await readFile(path.join(data, 'host.json'), 'utf8').catch(() => '{}'));
+      const parsed = JSON.parse(await readFile(path.join(seen, 'host.json'), 'utf8').catch(() => '{}'));
       if (parsed.pid !== child.pid) return undefined;
       const health = await fetch(`http://127.0.0.1:${parsed.port}/healthz`).catch(() => undefined);
       return health?.status === 200 ? (parsed as { port: number; adminPort: number; url: string }) : undefined;
@@ -98,15 +110,15 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
     child.kill('SIGKILL');
     throw error;
   });
-  const network = JSON.parse(await readFile(path.join(data, 'local-network.json'), 'utf8').catch(() => '{}'));
+  const network = JSON.parse(await readFile(path.join(seen, 'local-network.json'), 'utf8').catch(() => '{}'));
   const operator: TestHost['operator'] = (method, pathName, body) =>
-    requestSocket(path.join(data, 'run', 'operator.sock'), method, pathName, body);
+    requestSocket(path.join(seen, 'run', 'operator.sock'), method, pathName, body);
 
   return {
     url: `http://127.0.0.1:${announced.port}`,
     port: announced.port,
     adminPort: announced.adminPort,
-    data,
+    data: seen,
     pid: child.pid ?? 0,
     network,
     output,
