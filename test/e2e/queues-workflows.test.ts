@@ -135,3 +135,28 @@ test('an instance that only delivers is in use; one that does nothing is ended',
     await short.stop();
   }
 });
+
+test('requests are answered between the batches of a backlog', async () => {
+  const own = await RuntimeRig.start();
+  try {
+    const code = `
+let tried = 0;
+export default {
+  async fetch(request, env) {
+    if (request.method === 'POST') await env.JOBS.sendBatch(Array.from({ length: 100 }, (_, body) => ({ body })));
+    return new Response(String(tried));
+  },
+  queue(batch) {
+    tried += batch.messages.length;
+    batch.retryAll();
+  },
+};`;
+    const consumer = { maxBatchTimeout: 0, maxRetries: 100 };
+    await own.deploy('work', code, { bindings: { queues: { JOBS: { queue: 'jobs', consumer } } } });
+    await own.text('work', '/', POST);
+    expect(Number(await own.text('work', '/'))).toBeLessThan(100 * 101);
+    await until(async () => Number(await own.text('work', '/')) === 100 * 101);
+  } finally {
+    await own.stop();
+  }
+});

@@ -26,12 +26,25 @@ UPDATE messages SET visible_at = visible_at - ${HELD} WHERE visible_at >= ${HELD
 
 export default queues;
 
+/**
+ * A consumer that lets requests in between its batches: workerd looks for them when nothing is left to do or a timer is
+ * due, and batches of a backlog follow each other without either.
+ */
+function inTurns(consumer) {
+  return {
+    async queue(...batch) {
+      await scheduler.wait(0);
+      return consumer.queue(...batch);
+    },
+  };
+}
+
 /** Messages of a queue, in order. Most queues have one. */
 export class QueueShard extends Shard {
   #queue;
 
   constructor(ctx, env) {
-    super(ctx, env);
+    super(ctx, { ...env, MAIN: inTurns(env.MAIN) });
     const { name } = ctx.id;
     this.#queue = name.slice(0, name.lastIndexOf('#'));
     ctx.blockConcurrencyWhile(async () => this.#set(await env.QUEUES.getByName(this.#queue).join(name)));
