@@ -38,6 +38,9 @@ async function renew(
   given: string | undefined,
   { most, off, list }: { most?: string; off?: boolean; list?: boolean },
 ): Promise<void> {
+  const slug = list ? '' : slugOf(await session.project(), given);
+  // From here on the host is the project's, if that names one: the account is that one's, and no other's is shown to it.
+  const host = await session.host();
   const { credential } = await readAccount(session.terminal, session.hostUrl);
   const ask = async (method: string, path: string, body?: object) => {
     const { signal } = session.terminal;
@@ -60,8 +63,6 @@ async function renew(
     const rows = found.renewals.map(({ slug, mostUsd, lastFailure }) => [slug, `${mostUsd} USD`, lastFailure ?? '']);
     return session.printer.result(found, rows.length === 0 ? 'nothing renews from this credit' : table(rows));
   }
-  const slug = slugOf(await session.project(), given);
-  const host = await session.host();
   if (off) {
     // First where the money is: from here on nothing is taken.
     await ask('DELETE', `${PATH}/${encodeURIComponent(slug)}`);
