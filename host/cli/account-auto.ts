@@ -68,6 +68,7 @@ async function autoTopUp(session: Session, usd: string | undefined, options: Opt
       signal: session.terminal.signal,
     },
     await session.paying(`for credit in each ${terms.everyDays} days`, false, true, amountOf(terms.limitUsd)),
+    { most: amountOf(terms.limitUsd), days: terms.everyDays, until: Date.parse(terms.until) },
     (line) => session.printer.progress(line),
   );
   if (!response.ok) throw await problemOf(response);

@@ -8,6 +8,8 @@ import { slugOf } from './project/manifest.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
 import { Failure } from './terminal/failure.ts';
 
+const YEAR_MS = 365 * 86_400_000;
+
 interface Renewals {
   auto: { wallet: string; amountUsd: string; until: string; lastFailure?: string } | null;
 }
@@ -39,18 +41,25 @@ export function renewCommand(deps?: CommandDeps): Command {
     );
 }
 
-async function renewByItself(session: Session, slug: string, path: string, until: string | undefined): Promise<void> {
+async function renewByItself(session: Session, slug: string, path: string, given: string | undefined): Promise<void> {
   const { signMandate } = await import('./paying/mandate.ts');
-  const body = until === undefined ? {} : { until: /^\d{4}-\d\d-\d\d$/.test(until) ? `${until}T00:00:00Z` : until };
+  const { origin } = await session.host();
+  const until =
+    given === undefined
+      ? new Date(Math.floor(Date.now() / 1000) * 1000 + YEAR_MS).toISOString()
+      : /^\d{4}-\d\d-\d\d$/.test(given)
+        ? `${given}T00:00:00Z`
+        : given;
   const response = await signMandate(
     {
-      url: new URL(path, session.hostUrl),
+      url: new URL(path, origin),
       method: 'POST',
       headers: { accept: 'application/json', 'content-type': 'application/json' },
-      body: JSON.stringify(body),
+      body: JSON.stringify({ until }),
       signal: session.terminal.signal,
     },
     await session.paying(`for each term of ${slug}, before it expires`, false, true),
+    { until: Date.parse(until) },
     (line) => session.printer.progress(line),
   );
   if (!response.ok) throw await problemOf(response);

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { Challenge } from 'mppx';
 import { generatePrivateKey } from 'viem/accounts';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { writeAccount } from '../../host/cli/account-file.ts';
 import { readText } from '../../host/cli/answer.ts';
 import { run } from '../../host/cli/run.ts';
 import { plainText } from '../../host/cli/terminal/plain-text.ts';
@@ -404,5 +405,71 @@ describe('what a host says', () => {
       answer: () => answers.shift()?.() as Response,
     });
     expect(code).toBe(EXIT.refused);
+  });
+});
+
+describe('a mandate', () => {
+  const DAY_MS = 86_400_000;
+  /** Mandates end at a whole second. */
+  const inDays = (days: number) => Math.floor(Date.now() / 1_000) * 1_000 + days * DAY_MS;
+  const wanted = { amount: '20000000', days: 30, until: inDays(80) };
+  /** The challenge of a host that asks for this, in a 402. */
+  const asks = ({ amount, days, until } = wanted) => {
+    const request = {
+      ...{ amount, currency: PATH_USD, recipient: `0x${'a'.repeat(40)}`, periodCount: String(days), periodUnit: 'day' },
+      subscriptionExpires: new Date(until).toISOString(),
+      methodDetails: {
+        chainId: 42431,
+        accessKey: { accessKeyAddress: `0x${'b'.repeat(40)}`, keyType: 'secp256k1' },
+      },
+    };
+    const id = Buffer.alloc(32).toString('base64url');
+    const challenge = { id, realm: 'host.example', method: 'tempo', intent: 'subscription', request };
+    const header = Challenge.serialize(Challenge.from(challenge as never));
+    return () => new Response('{}', { status: 402, headers: { 'www-authenticate': header } });
+  };
+  const signed = (sent: Sent[]) =>
+    sent.some(({ request }) => /^payment/i.test(request.headers.get('authorization') ?? ''));
+  const account = (host: string) =>
+    writeAccount({ env: {}, home: base }, new URL(host), { host, accountId: 'acc', credential: 'CREDENTIAL' });
+  const topUp = ['account', 'auto-topup', '5.00', '--host-url', HOST];
+
+  test('is what the user wanted, or is not signed, whatever limit there is', async () => {
+    await account(HOST);
+    const { amount, days, until } = wanted;
+    for (const limit of [['--yes'], ['--max-pay', '1000000']]) {
+      const { sent } = await turnpike([...topUp, ...limit], { answer: asks() });
+      expect(signed(sent)).toBe(true);
+      for (const more of [
+        { amount, days: 1, until },
+        { amount: '20000001', days, until },
+        { amount, days, until: inDays(100) },
+      ]) {
+        const refused = await turnpike([...topUp, ...limit], { answer: asks(more) });
+        expect([refused.code, signed(refused.sent)]).toEqual([EXIT.payment, false]);
+        expect(refused.terminal.stderr).toContain('more than was wanted');
+      }
+    }
+    const renew = ['renew', 'x', '--auto', '--max-pay', '20', '--host-url', HOST];
+    expect(signed((await turnpike(renew, { unpaid: asks() })).sent)).toBe(true);
+    const late = await turnpike(renew, { unpaid: asks({ amount, days, until: inDays(367) }) });
+    expect([late.code, signed(late.sent)]).toEqual([EXIT.payment, false]);
+  });
+
+  test('is not signed for a host that only the project names', async () => {
+    manifest({ host: HOST });
+    const { code, sent } = await turnpike(['renew', '--auto', '--max-pay', '20'], { unpaid: asks() });
+    expect([code, sent]).toEqual([EXIT.usage, []]);
+  });
+
+  test('credit of an account is shown to no other host, though the user confirmed that one', async () => {
+    manifest({ host: HOST });
+    await account('http://localhost:8402');
+    mkdirSync(join(base, '.config/turnpike'), { recursive: true });
+    writeFileSync(join(base, '.config/turnpike/settings.json'), JSON.stringify({ hosts: [HOST] }));
+    for (const more of [['--most', '1.00'], ['--off']]) {
+      const { code, sent } = await turnpike(['account', 'renew', 'x', ...more]);
+      expect([code, sent]).toEqual([EXIT.usage, []]);
+    }
   });
 });

@@ -26,10 +26,21 @@ interface Asked {
   until: string;
 }
 
+/** What the person wants. Where the host asks for more, nothing is signed: not even by `--yes` or `--max-pay`. */
+export interface Wish {
+  /** Unix time, ms. */
+  until: number;
+  /** In each period, micro-USD; undefined: what the host takes, as far as the person pays it. */
+  most?: bigint;
+  /** Shortest period; undefined: as long as the host says. */
+  days?: number;
+}
+
 /** @param tell what is asked for, before the person is asked. @throws Failure `payment` | `cancelled` | `unreachable` */
 export async function signMandate(
   request: PayableRequest,
   options: PayOptions,
+  wish: Wish,
   tell: (line: string) => void,
 ): Promise<Response> {
   const first = await send(request, {}, options.fetch);
@@ -46,6 +57,12 @@ export async function signMandate(
     throw new Failure('payment', `It asks for a token that is not known here (${offer.chainId}:${offer.token}).`);
   const microUsd = inMicroUsd(offer.amount, asset.decimals);
   const usd = formatUsd(micro(microUsd));
+  const isMore = microUsd > (wish.most ?? microUsd) || days < (wish.days ?? days) || !(Date.parse(until) <= wish.until);
+  if (isMore)
+    throw new Failure(
+      'payment',
+      `The host asks for more than was wanted: ${usd} USD in each ${days} days, until ${until.slice(0, 10)}. Nothing was signed.`,
+    );
   const { maxMicroUsd } = options.policy;
   if (maxMicroUsd !== undefined && microUsd > maxMicroUsd)
     throw new Failure('payment', `It is about ${usd} USD, more than the limit of ${formatUsd(micro(maxMicroUsd))}.`);
