@@ -135,7 +135,7 @@ export class Background {
       if (row.charged === null)
         await machine.exclusively(
           row,
-          async () => void (await machine.store.refundOwed(row, 'the hold was forgotten')),
+          async () => void (await machine.store.refunds.owe(row, 'the hold was forgotten')),
         );
     }
   }

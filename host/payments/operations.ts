@@ -173,7 +173,7 @@ export class Operations {
       }
     }
     log.error({ err: failure, payment: current.id }, 'a paid operation cannot be completed: a refund is owed');
-    const owed = await machine.store.refundOwed(current, asProblem(failure).message);
+    const owed = await machine.store.refunds.owe(current, asProblem(failure).message);
     await this.#abandon(current.name, prepared);
     return owed;
   }

@@ -321,7 +321,7 @@ export class PaymentService implements PaymentBindings {
       const reason = body.reason ?? 'released by the tenant';
       if (row.state === 'working') return { hold: row.id, state: (await machine.release(row, reason)).state };
       if (row.state === 'settled' && row.charged === null)
-        return { hold: row.id, state: (await machine.store.refundOwed(row, reason)).state };
+        return { hold: row.id, state: (await machine.store.refunds.owe(row, reason)).state };
       if (row.state === 'released' || row.state === 'refund_owed' || row.state === 'refunded')
         return { hold: row.id, state: row.state };
       throw new Problem('conflict', `This hold is ${row.state}; it cannot be released.`);

@@ -117,12 +117,12 @@ describe('books that are as they must be', () => {
 
   test('refunds of lost work and parts that are not used pass', async () => {
     const row = await store.begin(payment('1'), 'working', undefined);
-    await store.refundOwed(await store.settled(row, '0xs', undefined, '{}'), 'lost');
+    await store.refunds.owe(await store.settled(row, '0xs', undefined, '{}'), 'lost');
     const part = await store.begin(payment('2'), 'working', undefined);
     const settled = await store.settled(part, '0xt', undefined, '{}');
     await store.answered(await store.captured(settled, micro(40), undefined), undefined, false);
     const direct = await store.begin(payment('3', { custody: 'direct', recipient: 'tenant' }), 'working', undefined);
-    await store.refundOwed(await store.settled(direct, '0xu', micro(100), '{}'), 'lost');
+    await store.refunds.owe(await store.settled(direct, '0xu', micro(100), '{}'), 'lost');
     await guard.run();
     await sender.run();
     await guard.run();

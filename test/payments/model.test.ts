@@ -177,7 +177,7 @@ async function events(): Promise<Event[]> {
     } else if (row.state === 'settled' && row.charged === null) {
       found.push(
         [`capture ${at}`, () => store.captured(row, micro(1), undefined)],
-        [`break ${at}`, () => store.refundOwed(row, 'broke')],
+        [`break ${at}`, () => store.refunds.owe(row, 'broke')],
       );
     } else if (row.state === 'working') {
       found.push([`capture stream ${at}`, () => take(row, 2, 'settled')]);
@@ -189,10 +189,10 @@ async function events(): Promise<Event[]> {
     } else if (row.state === 'settled') {
       found.push(
         [`end ${at}`, () => store.answered(row, answer, false)],
-        [`break ${at}`, () => store.refundOwed(row, 'broke')],
+        [`break ${at}`, () => store.refunds.owe(row, 'broke')],
       );
     } else if (row.state === 'answered' && row.answerStatus === null) {
-      found.push([`break late ${at}`, () => store.refundOwed({ ...row, state: 'settled' }, 'broke')]);
+      found.push([`break late ${at}`, () => store.refunds.owe({ ...row, state: 'settled' }, 'broke')]);
     }
   }
   for (const id of Object.keys(world.chain)) found.push(...(await channelEvents(id)));
@@ -262,7 +262,7 @@ function isTwo(): boolean {
 }
 
 function take(row: PaymentRow, charged: number, state: 'settled' | 'answered') {
-  return store.capturedFromChannel(row, micro(charged), () => '{}', undefined, state);
+  return store.channel.captured(row, micro(charged), () => '{}', undefined, state);
 }
 
 async function state(): Promise<string> {

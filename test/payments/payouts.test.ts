@@ -120,7 +120,7 @@ async function sell(amount: number, { tenant = 'shop', asset = 'a', custody = 'c
 const deliver = async (amount: number, sale?: Sale) =>
   store.answered(await sell(amount, sale), { status: 200, headers: [], body: undefined }, false);
 /** Lost after it was paid, so that its payer is owed. */
-const lose = async (amount: number, sale?: Sale) => store.refundOwed(await sell(amount, sale), 'it broke off');
+const lose = async (amount: number, sale?: Sale) => store.refunds.owe(await sell(amount, sale), 'it broke off');
 const outgoing = async () =>
   (await registry.client.execute('SELECT kind, state, amount, withheld FROM payment_outgoing ORDER BY created_at, id'))
     .rows;

@@ -224,7 +224,7 @@ describe.each(RAILS)('%s', (name) => {
       const again = await show(credential(name, paid, id), paid);
       expect(again.kind, paid.name).toBe('replay');
       if (again.kind === 'replay' && state === 'answered')
-        expect((await machine.store.answerOf(again.again))?.body.toString(), paid.name).toBe(paid.name);
+        expect((await machine.store.kept.find(again.again))?.body.toString(), paid.name).toBe(paid.name);
     }
   });
 

@@ -207,7 +207,7 @@ describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
       if (taken.length === 0) continue;
       const [row] = taken as [(typeof taken)[0]];
       expect(
-        await race((node) => stores[node].capturedFromChannel(row, row.authorized, () => '{}', undefined, 'answered')),
+        await race((node) => stores[node].channel.captured(row, row.authorized, () => '{}', undefined, 'answered')),
       ).toHaveLength(1);
     }
     const channel = await channels[1].byId('ch');
@@ -230,7 +230,7 @@ describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
           [0, 1].map(async (one) => {
             const row = await stores[node].begin(newPayment(`spent ${at} ${node} ${one}`, call), 'working', undefined);
             const receiptOf = ({ captured, units }: { captured: bigint; units: number }) => `${captured} ${units}`;
-            return await stores[node].capturedFromChannel(row, row.authorized, receiptOf, undefined, 'answered');
+            return await stores[node].channel.captured(row, row.authorized, receiptOf, undefined, 'answered');
           }),
         ),
       );
@@ -251,7 +251,7 @@ describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
       await channels[0].opened(id, micro(10), null);
       const call = { custody: 'channel', channel: id, authorized: micro(10), rail: 'tempo/session' } as const;
       const row = await stores[0].begin(newPayment(id, call), 'working', undefined);
-      await stores[0].capturedFromChannel(row, micro(10), () => '{}', undefined, 'answered');
+      await stores[0].channel.captured(row, micro(10), () => '{}', undefined, 'answered');
       const open = await channels[1].byId(id);
       await channels[0].closing(id);
       const closing = await channels[0].byId(id);
@@ -277,7 +277,7 @@ describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
       await channels[0].opened(id, much, null);
       const call = { custody: 'channel', channel: id, authorized: much, rail: 'tempo/session' } as const;
       const row = await stores[0].begin(newPayment(id, call), 'working', undefined);
-      await stores[0].capturedFromChannel(row, much, () => '{}', undefined, 'answered');
+      await stores[0].channel.captured(row, much, () => '{}', undefined, 'answered');
       const channel = await channels[0].byId(id);
       if (!channel) throw new Error('no channel');
       const isClosed = at % 2 === 0;

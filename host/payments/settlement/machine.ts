@@ -18,7 +18,9 @@ import type { Asked, Presented, Rail } from '../methods/method.ts';
 import { type SettleResult, termsToText, type Verified } from '../terms.ts';
 import type { SettledPayment } from '../types.ts';
 import { Again, type Place, sameCredential, sameTerms } from './again.ts';
-import { FINAL, newPaymentId, type PaymentStore, type StoredAnswer } from './payment-store.ts';
+import type { StoredAnswer } from './kept-answers.ts';
+import { FINAL } from './payment-rows.ts';
+import { newPaymentId, type PaymentStore } from './payment-store.ts';
 import { Promised, releasedUnlessCovered } from './promised.ts';
 import { chargeReceipt } from './receipts.ts';
 import { Verifications } from './verifications.ts';
@@ -207,7 +209,7 @@ export class SettlementMachine {
   /** Its node ended between the settlement and the answer: what becomes of it is known once this node has recovered it. */
   async #isLeft(row: PaymentRow): Promise<boolean> {
     if (!this.store.hasOthers || row.state !== 'settled' || row.kind !== 'route') return false;
-    return !(await this.store.canAnswer(row));
+    return !(await this.store.kept.has(row));
   }
 
   /** Begins a payment under an Idempotency-Key, unless another one under it is at work or was answered. */
@@ -256,7 +258,7 @@ export class SettlementMachine {
     if (row.custody === 'channel') {
       const state = answer?.body === undefined ? 'settled' : 'answered';
       const receiptOf = (channel: ChannelRow) => this.#channels?.receipt(row, channel, charged) ?? '{}';
-      return this.store.capturedFromChannel(row, charged, receiptOf, answer, state);
+      return this.store.channel.captured(row, charged, receiptOf, answer, state);
     }
     if (row.state === 'settled') return this.store.captured(row, charged, answer);
     if (charged === 0n) {
@@ -269,7 +271,7 @@ export class SettlementMachine {
   /** The work came to nothing: nothing is charged, and what was taken beforehand goes back. */
   async release(row: PaymentRow, reason: string): Promise<PaymentRow> {
     this.#promised.forget(row.credentialId);
-    if (row.state === 'settled') return this.store.refundOwed(row, reason);
+    if (row.state === 'settled') return this.store.refunds.owe(row, reason);
     return row.state === 'released' ? row : this.store.released(row, reason);
   }
 

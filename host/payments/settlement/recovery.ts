@@ -84,8 +84,8 @@ export async function continueSettled(
   if (row.kind === 'binding') return isTenants(row) ? row : machine.store.answered(row, undefined, true);
   const metered = await chargeMetered(machine, row);
   if (metered) return metered;
-  if (await machine.store.canAnswer(row)) return machine.store.answered(row, undefined, true);
-  return machine.store.refundOwed(row, 'it was given up before the answer was out');
+  if (await machine.store.kept.has(row)) return machine.store.answered(row, undefined, true);
+  return machine.store.refunds.owe(row, 'it was given up before the answer was out');
 }
 
 /**

@@ -16,7 +16,7 @@ export async function replay(
 ): Promise<Response> {
   const { row } = again;
   if (row.state === 'refund_owed' || row.state === 'refunded') return lost(row, requestId);
-  const answer = await store.answerOf(again);
+  const answer = await store.kept.find(again);
   if (answer) {
     const headers = headersOf(new Headers(answer.headers), row);
     headers.set('x-payment-replayed', '1');

@@ -180,7 +180,7 @@ export class PaidEvents {
         const more = micro((least<bigint>(free, missing) / price) * price);
         // Another call may take it first, or the payer close the channel: the database decides.
         if (more > 0n)
-          row = await machine.store.extended(row, more).catch((error) => {
+          row = await machine.store.channel.extended(row, more).catch((error) => {
             if (brokenConstraint(error) === 'CHECK') return row;
             throw error;
           });

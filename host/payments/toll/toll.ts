@@ -21,9 +21,9 @@ import type { OfferBook } from '../offers.ts';
 import { findPaidRoute, findRouteOf, pricedMethods, routeName } from '../paid-routes.ts';
 import { bodyOf, DIGEST_BYTES, declaredLength, readIdempotencyKey } from '../request.ts';
 import { type Again, type Place, placeOf } from '../settlement/again.ts';
+import type { StoredAnswer } from '../settlement/kept-answers.ts';
 import type { LiveCalls } from '../settlement/live-calls.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
-import type { StoredAnswer } from '../settlement/payment-store.ts';
 import { replay } from '../settlement/replay.ts';
 import type { Terms } from '../terms.ts';
 import type { Bare402, BareCall, Forward, OpenSocket, PaidRoute, SocketCaller, TollDeployment } from '../types.ts';
@@ -375,7 +375,7 @@ export class Toll {
         await machine.store.answered(row, { ...answer, body: kept }, clientGone);
       } catch (error) {
         this.#options.log.warn({ err: error, payment: row.id }, 'a paid answer broke off: the payer gets it back');
-        await machine.store.refundOwed(row, 'the answer broke off');
+        await machine.store.refunds.owe(row, 'the answer broke off');
       } finally {
         done();
       }

@@ -57,7 +57,7 @@ export function tempoSession(options: { network: MppNetwork; payee: Address; ver
       return verifier.authorize(mppOf(presented).credential);
     },
 
-    // The books settle sessions (store.capturedFromChannel); no state of a session payment waits for the chain.
+    // The books settle sessions (store.channel.captured); no state of a session payment waits for the chain.
     async settle(payment: PaymentRow) {
       return { status: 'settled', reference: payment.channel ?? '' };
     },

@@ -51,7 +51,7 @@ export function batchRail({ network, keeper, gas }: { network: X402Network; keep
     verify: (presented, offer) => keeper.authorize(x402Of(presented), x402Offer(offer)),
     usedUp: (presented: Presented) => keeper.usedUp(x402Of(presented)),
 
-    // The books settle what channels pay (store.capturedFromChannel); no payment of theirs waits for the chain.
+    // The books settle what channels pay (store.channel.captured); no payment of theirs waits for the chain.
     settle: async ({ channel }: PaymentRow) => ({ status: 'settled', reference: channel ?? '' }),
     reconcile: async ({ channel }: PaymentRow) => ({ status: 'settled', reference: channel ?? '' }),
   };
