@@ -12,6 +12,7 @@ import {
 } from 'viem';
 import { rpcTransport } from './rpc-transport.ts';
 import type { X402Client } from './types.ts';
+import { watchedBlocks } from './watched-blocks.ts';
 
 const TIMEOUT_MS = 10_000;
 const RETRIES = 3;
@@ -20,7 +21,7 @@ const PUBLIC_POLLING_MS = 500;
 
 /** A client with Tempo's chain settings, as mppx's `getClient` wants it. */
 export function tempoClient(chain: Chain, account?: Account): Client<Transport, Chain, Account | undefined> {
-  return createClient({ ...settings(chain), ...(account ? { account } : {}) }) as Client<
+  return createClient({ ...settings(chain), ...(account ? { account } : {}) }).extend(watchedBlocks) as Client<
     Transport,
     Chain,
     Account | undefined
@@ -30,7 +31,12 @@ export function tempoClient(chain: Chain, account?: Account): Client<Transport, 
 /** A client that reads and writes, as x402's signers want it. */
 export function x402Client(chain: Chain, account?: Account): X402Client {
   const client = createClient({ ...settings(chain), ...(account ? { account } : {}) });
-  return client.extend(publicActions).extend(walletActions) as unknown as X402Client;
+  // The actions call what was there before them.
+  return client
+    .extend(watchedBlocks)
+    .extend(publicActions)
+    .extend(walletActions)
+    .extend(watchedBlocks) as unknown as X402Client;
 }
 
 /** The same client for the same account, as long as that lives: to make one takes longer than a call. */

@@ -1,0 +1,29 @@
+/**
+ * Each who waits for a block asks for its number alone. viem lets all waits of a client watch one number: a wait for a
+ * receipt that begins just after a change, while another is still being answered, hears of no block until the next one. A
+ * chain that makes blocks only for transactions may have none, and the wait goes on until its time is over.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Client, WatchBlockNumberParameters } from 'viem';
+import { getBlockNumber } from 'viem/actions';
+
+/** In place of viem's own, for what it and others build on it. */
+export function watchedBlocks(client: Client) {
+  return {
+    watchBlockNumber({ onBlockNumber, pollingInterval = client.pollingInterval }: WatchBlockNumberParameters) {
+      let isWatched = true;
+      const watch = async () => {
+        for (let last: bigint | undefined; isWatched; await delay(pollingInterval)) {
+          // Who waits has a time after which it gives up.
+          const number = await getBlockNumber(client, { cacheTime: 0 }).catch(() => last);
+          if (isWatched && number !== undefined && number !== last) onBlockNumber(number, last);
+          last = number;
+        }
+      };
+      void watch();
+      return () => {
+        isWatched = false;
+      };
+    },
+  };
+}
