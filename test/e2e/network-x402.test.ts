@@ -130,7 +130,9 @@ async function serveOffers(
     return settled.success ? Response.json({ ok: true }) : refuse(settled.errorReason);
   };
   return new Promise((resolve) => {
-    const server = serve({ port: 0, hostname: '127.0.0.1', fetch: answer }, ({ port }) =>
+    // On a busy machine a connection is idle for so long that it would be closed just as it is used again.
+    const serverOptions = { keepAliveTimeout: 0 };
+    const server = serve({ port: 0, hostname: '127.0.0.1', fetch: answer, serverOptions }, ({ port }) =>
       resolve({ server, url: `http://127.0.0.1:${port}` }),
     );
   });

@@ -8,7 +8,9 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { EvmLanes } from '../../host/payments/methods/x402/evm-lanes.ts';
 import { MONEY, Sender } from '../../host/payments/outgoing/sender.ts';
 import { openWallets } from '../../host/payments/outgoing/wallets.ts';
+import type { Admitted, SettlementMachine } from '../../host/payments/settlement/machine.ts';
 import { recoverLeft } from '../../host/payments/settlement/recovery.ts';
+import type { Share } from '../../host/payments/terms.ts';
 import { CronRuns } from '../../host/registry/cron-runs.ts';
 import { Deployments } from '../../host/registry/deployments.ts';
 import { Debts } from '../../host/registry/payments/debts.ts';
@@ -97,6 +99,20 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     const exit = once(child, 'exit');
     child.kill('SIGKILL');
     await exit;
+  }
+
+  /** Both nodes, with a chain that takes everything. @param settles what a settlement waits for */
+  function both(
+    a: PostgresRegistry,
+    b: PostgresRegistry,
+    shares: () => Promise<readonly Share[]>,
+    settles?: () => Promise<void>,
+  ): [SettlementMachine, SettlementMachine] {
+    const settle = async () => {
+      await settles?.();
+      return { status: 'settled' as const, reference: '0x1' };
+    };
+    return [machineOn(paymentsOn(a), settle, shares), machineOn(paymentsOn(b), settle, shares)];
   }
 
   /** Cuts the connections of the nodes that are processes of their own. */
@@ -259,47 +275,139 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     expect((await taken).state).toBe('settled');
   });
 
-  test('work for as many calls at once of a wallet as it has money for, and for more when those are over or their node is', async () => {
-    const [a, b] = [await open(), await open()];
-    let money = 1n;
-    const held = async () => money * TERMS.amount;
-    const machines = [a, b].map((node) =>
-      machineOn(paymentsOn(node), async () => ({ status: 'settled', reference: '0x1' }), held),
-    );
-    const [at, there] = machines as [(typeof machines)[0], (typeof machines)[0]];
-    let shown = 0;
-    const calls = async (machine: (at: number) => (typeof machines)[0]) => {
-      const told = await Promise.allSettled(
-        Array.from({ length: 8 }, (_, at) => admit(machine(at), `call ${++shown}`)),
-      );
-      for (const one of told)
-        if (one.status === 'rejected')
-          expect(one.reason).toMatchObject({
-            code: 'payment_invalid',
-            message: expect.stringContaining('are promised'),
-          });
-      return told.flatMap((one) => (one.status === 'fulfilled' && one.value.kind === 'work' ? one.value : []));
-    };
-    const either = (index: number) => (index % 2 ? at : there);
-    for (let round = 0; round < SHOWN; round++) {
-      money = BigInt(1 + (round % 3));
-      const begun = await calls(either);
-      expect([round, begun.length]).toEqual([round, Number(money)]);
-      for (const { row, done } of begun) {
-        // What is taken leaves the wallet; what is given back does not.
-        const isTaken = round % 2 === 0;
-        if (isTaken) money -= 1n;
-        await (isTaken ? at.take(row, TERMS.amount) : at.release(row, 'over'));
-        done();
+  test.each(['The wallet holds', 'The access key may spend'])(
+    '%s: work for as many calls at once as that covers, and for more when those are over or their node is',
+    async (holds) => {
+      const [a, b] = [await open(), await open()];
+      let money = 1n;
+      const left = async () => money * TERMS.amount;
+      const shares = async () => [
+        { of: 'enough', amount: 1n, left: async () => 1_000n, holds: 'There are' },
+        { of: holds, amount: TERMS.amount, left, holds },
+      ];
+      const [at, there] = both(a, b, shares);
+      let shown = 0;
+      const calls = async (machine: (at: number) => SettlementMachine) => {
+        const told = await Promise.allSettled(
+          Array.from({ length: 8 }, (_, at) => admit(machine(at), `call ${++shown}`)),
+        );
+        for (const one of told)
+          if (one.status === 'rejected')
+            expect(one.reason).toMatchObject({
+              code: 'payment_invalid',
+              message: expect.stringContaining('are promised'),
+            });
+        return told.flatMap((one) => (one.status === 'fulfilled' && one.value.kind === 'work' ? one.value : []));
+      };
+      const either = (index: number) => (index % 2 ? at : there);
+      for (let round = 0; round < SHOWN; round++) {
+        money = BigInt(1 + (round % 3));
+        const begun = await calls(either);
+        expect([round, begun.length]).toEqual([round, Number(money)]);
+        for (const { row, done } of begun) {
+          // What is taken leaves the wallet; what is given back does not.
+          const isTaken = round % 2 === 0;
+          if (isTaken) money -= 1n;
+          await (isTaken ? at.take(row, TERMS.amount) : at.release(row, 'over'));
+          done();
+        }
       }
+      money = 1n;
+      expect(await calls(() => at)).toHaveLength(1);
+      expect(await calls(() => there)).toHaveLength(0);
+      await opened.splice(opened.indexOf(a), 1)[0]?.end();
+      await there.store.takeOver();
+      await recoverLeft({
+        machine: there,
+        operations: undefined as never,
+        live: { isOpen: () => false } as never,
+        log,
+      });
+      expect(await calls(() => there)).toHaveLength(1);
+    },
+  );
+
+  test('of transactions with one nonce work for one, and for the next nonce once that is used', async () => {
+    const [a, b] = [await open(), await open()];
+    let next = 0;
+    let signed = 0;
+    const shares = async () => {
+      const nonce = signed;
+      return [{ of: 'nonce', amount: 1n, left: async () => (next === nonce ? 1n : 0n) }];
+    };
+    const machines = both(a, b, shares);
+    let shown = 0;
+    for (; next < SHOWN; next++, signed++) {
+      const told = await Promise.allSettled(
+        Array.from({ length: 8 }, (_, at) => admit(machines[at % 2 ? 0 : 1], `transaction ${++shown}`)),
+      );
+      const refused = told.flatMap((one) => (one.status === 'rejected' ? [one.reason] : []));
+      expect(refused).toEqual(Array.from({ length: 7 }, () => expect.objectContaining({ code: 'payment_invalid' })));
+      expect(refused[0]?.message).toContain('same nonce');
+      const begun = told.findIndex(({ status }) => status === 'fulfilled');
+      const admitted = (told[begun] as PromiseFulfilledResult<Admitted>).value;
+      if (admitted.kind !== 'work') throw new Error('it was not begun');
+      await machines[begun % 2 ? 0 : 1].take(admitted.row, TERMS.amount);
+      admitted.done();
     }
-    money = 1n;
-    expect(await calls(() => at)).toHaveLength(1);
-    expect(await calls(() => there)).toHaveLength(0);
-    await opened.splice(opened.indexOf(a), 1)[0]?.end();
-    await there.store.takeOver();
-    await recoverLeft({ machine: there, operations: undefined as never, live: { isOpen: () => false } as never, log });
-    expect(await calls(() => there)).toHaveLength(1);
+  });
+
+  test('what the other took while a payment was verified counts, and what it takes just now is waited for', async () => {
+    const [a, b] = [await open(60_000), await open(60_000)];
+    let money = 1n;
+    let asked = 0;
+    let verified: Promise<void> | undefined;
+    const left = async () => {
+      asked++;
+      return money * TERMS.amount;
+    };
+    const shares = async () => {
+      const share = { of: 'wallet', amount: TERMS.amount, left, holds: 'The wallet holds' };
+      await verified;
+      return [share];
+    };
+    const moved = Promise.withResolvers<void>();
+    let settling: Promise<void> | undefined;
+    const [at, there] = both(a, b, shares, async () => {
+      money -= 1n;
+      await settling;
+    });
+    const take = async (id: string) => {
+      const begun = await admit(at, id);
+      if (begun.kind !== 'work') throw new Error('it was not begun');
+      const taken = at.take(begun.row, TERMS.amount);
+      return { taken, done: begun.done };
+    };
+    const gate = Promise.withResolvers<void>();
+    verified = gate.promise;
+    const late = admit(there, 'late');
+    verified = undefined;
+    const early = await take('early');
+    await early.taken;
+    early.done();
+    gate.resolve();
+    await expect(late).rejects.toMatchObject({ code: 'payment_invalid' });
+    // What ended before a verification began is in what that found.
+    money = 2n;
+    const againAsked = async () => {
+      asked = 0;
+      const begun = await admit(there, 'after');
+      if (begun.kind !== 'work') throw new Error('it was not begun');
+      await there.release(begun.row, 'over');
+      begun.done();
+      return asked;
+    };
+    await expect.poll(againAsked).toBe(0);
+
+    settling = moved.promise;
+    const { taken } = await take('slow');
+    await expect.poll(() => money).toBe(1n);
+    const beside = admit(there, 'beside');
+    await expect.poll(() => asked).toBeGreaterThan(1);
+    moved.resolve();
+    expect((await beside).kind).toBe('work');
+    expect((await taken).state).toBe('settled');
+    expect(await new Invariants(b).check()).toEqual([]);
   });
 
   test('make each run of a cron once, and again where the one that made it ended before it did', async () => {

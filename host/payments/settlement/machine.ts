@@ -117,9 +117,8 @@ export class SettlementMachine {
         await this.#promised.add(presented.id, verified.shares, since);
         isPromised = true;
       }
-      const money = verified.shares?.find(({ of }) => of === `${offer.asset} ${verified.payer.address}`);
       const begin = async (key?: string) => {
-        const others = money && this.store.hasOthers ? [] : undefined;
+        const shares = verified.shares?.length && this.store.hasOthers ? { parts: verified.shares } : undefined;
         const row = await this.#begin(
           {
             id: newPaymentId(),
@@ -149,9 +148,9 @@ export class SettlementMachine {
           previous,
           verified.voucher,
           key,
-          others,
+          shares,
         );
-        if (money && others?.length) await releasedUnlessCovered(this.store, row, others, money);
+        if (shares) await releasedUnlessCovered(this.store, row, shares, since);
         return row;
       };
       const key = idempotencyKey(input, verified);

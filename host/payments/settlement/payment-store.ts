@@ -9,6 +9,7 @@ import * as book from '../../registry/payments/book.ts';
 import { boundKey } from '../../registry/payments/keys.ts';
 import { Meters } from '../../registry/payments/meters.ts';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
+import { type Found, foundBeside, type Part, takes } from '../../registry/payments/shares.ts';
 import type { Clock } from '../../shared/clock.ts';
 import { type Money, ZERO } from '../../shared/money.ts';
 import { takesParts } from '../methods/index.ts';
@@ -90,7 +91,7 @@ export class PaymentStore extends PaymentRows {
    * A verified credential starts (or starts again, after it was released) to be worked on.
    * @param prepared what a recovery needs to finish the work
    * @param key an Idempotency-Key that it is begun under
-   * @param others gets the payments that its wallet has promised before, at whichever node
+   * @param shares what it uses up that others may, too; `found` gets what they do, at whichever node
    * @throws when the channel does not cover it (a CHECK of the database), and when the credential or the key is at work
    *   in another process (UNIQUE, NOT NULL)
    */
@@ -100,7 +101,7 @@ export class PaymentStore extends PaymentRows {
     previous: PaymentRow | undefined,
     voucher?: { cumulative: Money; signature: string },
     key?: string,
-    others?: string[],
+    shares?: { parts: readonly Part[]; found?: Found },
   ): Promise<PaymentRow> {
     const now = this.now();
     const fresh = {
@@ -128,17 +129,16 @@ export class PaymentStore extends PaymentRows {
     const row: PaymentRow = again
       ? { ...fresh, id: again.id, attempts: again.attempts + 1, createdAt: again.createdAt }
       : { ...fresh, attempts: 1, createdAt: now };
-    const { insert, update, promised } = this.statements;
+    const { insert, update } = this.statements;
     const results = await this.books.write([
       // What is over keeps its row, and leaves the id to the new one.
       ...(previous && !again ? [update(previous, { credentialId: `${previous.credentialId}:${previous.id}` })] : []),
       again ? update(again, row) : insert([row]),
       ...this.channel.reserve(row, now, voucher),
       ...(key === undefined ? [] : [boundKey(this.books, key, row.id)]),
-      // Writes of all nodes come one after the other, so of two at once the second finds the first.
-      ...(others ? [promised({ ...row })] : []),
+      ...(shares ? [takes(row.id, shares.parts)] : []),
     ]);
-    if (others) for (const { id } of results.at(-1)?.rows ?? []) others.push(String(id));
+    if (shares) shares.found = foundBeside(results.at(-1)?.rows ?? []);
     return row;
   }
 

@@ -1,9 +1,11 @@
 /**
  * What calls that are under way have been promised together: of a wallet's money, of what an access key may spend, of a
  * nonce. Each payment alone is covered when it is verified; many at once may not be, and handlers would work for all of
- * them while the chain takes one. Money that is promised at other nodes is found in the registry, once a payment has begun.
+ * them while the chain takes one. What is promised at other nodes is found in the registry, once a payment has begun.
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
+import type { Found, OtherPart } from '../../registry/payments/shares.ts';
 import { formatUsd, micro } from '../../shared/money.ts';
 import { monotonicNow } from '../../shared/monotonic.ts';
 import { Problem } from '../../shared/problem.ts';
@@ -12,6 +14,9 @@ import type { PaymentStore } from './payment-store.ts';
 
 /** Longer than any verification takes. */
 const REMEMBERED_MS = 120_000;
+/** How long a settlement of another node is waited for, and how often it is looked at, ms. */
+const SETTLING_MS = 12_000;
+const ASKED_AGAIN_MS = 100;
 
 interface Noted {
   credential: string;
@@ -114,28 +119,48 @@ export class Promised {
 
 /**
  * Looks at a payment that has begun, once more: now all nodes know of it.
- * @param others that its wallet had promised before
+ * @param shares what it uses up, and what others did as it began
+ * @param since when its verification began, ms of `monotonicNow`
  * @throws Problem `payment_invalid` where they leave too little; it is released then
  */
 export async function releasedUnlessCovered(
   store: Pick<PaymentStore, 'queries' | 'released'>,
   row: PaymentRow,
-  others: readonly string[],
-  money: Share,
+  { parts, found }: { parts: readonly Share[]; found?: Found },
+  since: number,
 ): Promise<void> {
+  // Both clocks count whole milliseconds.
+  const sinceMs = monotonicNow() - since + 1;
   try {
-    let earlier = await store.queries.promised(others);
-    while (earlier.length > 0) {
-      const promised = earlier.reduce((sum, { authorized }) => sum + authorized, 0n);
-      const left = await money.left();
-      if (promised + money.amount <= left) return;
-      const now = await store.queries.promised(earlier.map(({ id }) => id));
-      if (now.length === earlier.length) throw new Problem('payment_invalid', refusal(money, left, promised));
-      earlier = now;
+    for (const share of parts) {
+      const underWay = found?.underWay.filter(({ of }) => of === share.of) ?? [];
+      const endedMs = found?.endedMs.get(share.of) ?? Number.POSITIVE_INFINITY;
+      if (underWay.length > 0 || endedMs <= sinceMs) await assertLeftBeside(store, share, underWay);
     }
   } catch (error) {
-    await store.released(row, 'its wallet has promised too much to others');
+    await store.released(row, 'others use up what it shares with them');
     throw error;
+  }
+}
+
+async function assertLeftBeside(
+  { queries }: Pick<PaymentStore, 'queries'>,
+  share: Share,
+  earlier: readonly OtherPart[],
+): Promise<void> {
+  const end = monotonicNow() + SETTLING_MS;
+  for (;;) {
+    const promised = earlier.reduce((sum, { amount }) => sum + amount, 0n);
+    const left = await share.left();
+    if (promised + share.amount <= left) return;
+    const now = await queries.stillUnderWay(earlier);
+    if (now.length === earlier.length) {
+      // What is moving counts twice, as promised and as gone.
+      if (!now.some(({ settles }) => settles) || monotonicNow() > end)
+        throw new Problem('payment_invalid', refusal(share, left, promised));
+      await delay(ASKED_AGAIN_MS);
+    }
+    earlier = now;
   }
 }
 

@@ -73,9 +73,6 @@ export const payments = sqliteTable('payments', {
 /** The very words of `payments_open`: SQLite takes a partial index only for its own condition, without parameters. */
 export const isOpenPayment = sql`${payments.state} IN ('verified', 'working', 'settling', 'settled', 'refund_owed')`;
 
-/** The very words of `payments_promised`, which only PostgreSQL has: its wallet has yet to pay it. */
-export const isPromised = sql`${payments.state} IN ('verified', 'working', 'settling') AND ${payments.channel} IS NULL`;
-
 export type PaymentRow = typeof payments.$inferSelect;
 
 export const paymentMeters = sqliteTable('payment_meters', {

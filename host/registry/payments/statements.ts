@@ -1,5 +1,5 @@
 /** The statements of every paid call, whose text is built once: see registry/statements.ts. */
-import { and, eq, inArray, isNotNull, lt, ne, sql } from '../drizzle.ts';
+import { and, eq, inArray, isNotNull, lt, sql } from '../drizzle.ts';
 import type { Registry } from '../index.ts';
 import { NOW } from '../leases.ts';
 import { compiled, finds, inserts, updates } from '../statements.ts';
@@ -7,13 +7,13 @@ import type { Books } from './books.ts';
 import {
   type ChannelRow,
   isOpenPayment,
-  isPromised,
   type PaymentRow,
   paymentChannels,
   paymentOutgoing,
   payments,
   paymentVouchers,
 } from './schema.ts';
+import { type OtherPart, stillUnderWay } from './shares.ts';
 
 export function paidCallStatements(registry: Pick<Registry, 'db' | 'client'>) {
   const { db } = registry;
@@ -50,20 +50,6 @@ export function paidCallStatements(registry: Pick<Registry, 'db' | 'client'>) {
     byCredential: finds(registry, payments, eq(payments.credentialId, placeholder('credentialId'))),
     byId: finds(registry, payments, eq(payments.id, placeholder('id'))),
     channelById: finds(registry, paymentChannels, ofChannel),
-    /** What a wallet has promised beside a payment. */
-    promised: compiled(
-      db
-        .select({ id: payments.id })
-        .from(payments)
-        .where(
-          and(
-            eq(payments.payer, placeholder('payer')),
-            eq(payments.asset, placeholder('asset')),
-            isPromised,
-            ne(payments.id, placeholder('id')),
-          ),
-        ),
-    ),
     insert: inserts(db, payments),
     /** @param was as it was read. `change.attempts`, where it is given, is one more: it begins again */
     update: (was: Pick<PaymentRow, 'id' | 'attempts' | 'state' | 'node'>, change: Partial<PaymentRow>) =>
@@ -91,7 +77,7 @@ export function paidCallStatements(registry: Pick<Registry, 'db' | 'client'>) {
 }
 
 /** What is asked for and changed more rarely. */
-export function paymentQueries({ db, now }: Books) {
+export function paymentQueries({ db, client, now }: Books) {
   const isOpenHold = and(isOpenPayment, eq(payments.kind, 'binding'));
   return {
     /** Oldest first. @param node of several; null: this process is the only one */
@@ -134,12 +120,8 @@ export function paymentQueries({ db, now }: Books) {
         .from(payments)
         .where(and(isOpenHold, eq(payments.state, 'settled'), lt(payments.updatedAt, before))),
 
-    /** Those of them that are promised still. */
-    promised: async (ids: readonly string[]) =>
-      db
-        .select({ id: payments.id, authorized: payments.authorized })
-        .from(payments)
-        .where(and(inArray(payments.id, [...ids]), isPromised)),
+    /** @param parts of one share */
+    stillUnderWay: (parts: readonly OtherPart[]) => stillUnderWay(client, parts),
 
     /**
      * Takes `amount` off what a channel owes. Breaks the column's CHECK, and with it the transaction, where the channel

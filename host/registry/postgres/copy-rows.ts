@@ -5,7 +5,7 @@ import type { InValue, Row, Transaction } from '@libsql/client/sqlite3';
 /** Rows in a page. */
 export const PAGE = 200;
 /** Of nodes, not of their host; and what a box keeps in files. */
-const NOT_MOVED = ['certificates', 'changes', 'leases', 'migrations', 'nodes'];
+const NOT_MOVED = ['certificates', 'changes', 'leases', 'migrations', 'nodes', 'payment_shares'];
 /** Others refer to these. */
 const FIRST = ['deployments', 'payments', 'payment_channels'];
 /** Statements take so many values on both databases. */

@@ -6,7 +6,7 @@ import type { X402Offer } from '../../../host/payments/methods/x402/offer.ts';
 import { placeOf } from '../../../host/payments/settlement/again.ts';
 import { type Admitted, SettlementMachine } from '../../../host/payments/settlement/machine.ts';
 import type { PaymentStore } from '../../../host/payments/settlement/payment-store.ts';
-import type { Terms } from '../../../host/payments/terms.ts';
+import type { Share, Terms } from '../../../host/payments/terms.ts';
 import { micro } from '../../../host/shared/money.ts';
 
 const PAYEE = '0x00000000000000000000000000000000000000aa';
@@ -43,16 +43,17 @@ const OFFER = {
   },
 } satisfies X402Offer;
 
-/** @param settle what the chain says of a charge @param held by the wallet; default: its money is set apart */
+/**
+ * @param settle what the chain says of a charge
+ * @param shares what it finds, when it verifies, that other calls could use up; default: nothing
+ */
 export function machineOn(
   store: PaymentStore,
   settle: Rail['settle'],
-  held?: () => Promise<bigint>,
+  shares: () => Promise<readonly Share[]> = async () => [],
 ): SettlementMachine {
   const payer = { address: PAYEE, did: `did:pkh:eip155:1:${PAYEE}` } as const;
-  const of = `${OFFER.asset} ${PAYEE}`;
-  const shares = held && [{ of, amount: TERMS.amount, left: held, holds: 'The wallet holds' }];
-  const verify = async () => ({ payer, settleBefore: Number.POSITIVE_INFINITY, ...(shares ? { shares } : {}) });
+  const verify = async () => ({ payer, settleBefore: Number.POSITIVE_INFINITY, shares: await shares() });
   const rail: Rail = {
     name: 'x402/exact',
     asset: OFFER.asset,
