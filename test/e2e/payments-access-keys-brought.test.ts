@@ -227,6 +227,20 @@ test('too little gas for what an authorization brings is refused before the hand
   await assertWorthless(refused);
 });
 
+test('of two at once that authorize the same key, of which the chain takes one, one reaches the handler', async () => {
+  const key = newKey({});
+  let second: unknown;
+  rig.handler = async () => {
+    rig.handler = () => Response.json({});
+    second = await pay(key);
+    return Response.json({});
+  };
+  expect((await pay(key)).status).toBe(200);
+  expect(second).toMatchObject({ status: 402, detail: expect.stringContaining('under way') });
+  expect([rig.calls.length, await earned()]).toEqual([1, PRICE]);
+  await assertWorthless([second as Sent]);
+});
+
 test('a transaction that authorizes a key once more is refused, as by the chain', async () => {
   const key = newKey({});
   let kept: Request | undefined;

@@ -171,6 +171,33 @@ test.for(TOKENS)('%s: many calls at once of a wallet that has money for one', as
   expect([rig.calls.length, await balance(network, via === 'mpp' ? 'tempo' : 'usdc', payTo)]).toEqual([1, PRICE]);
 });
 
+test('calls at once of a wallet that has let Permit2 spend enough for one', async () => {
+  await start('metered');
+  const client = x402Client(network, key(4));
+  const { x402 } = network;
+  if (!x402) throw new Error('no x402 network');
+  const chain = x402.getClient(client.account);
+  const hash = await writeContract(chain, {
+    account: client.account,
+    chain: x402.chain,
+    address: x402.token,
+    abi: parseAbi(['function approve(address, uint256) returns (bool)']),
+    functionName: 'approve',
+    args: [PERMIT2_ADDRESS as Hex, (PRICE * 3n) / 2n],
+  });
+  await waitForTransactionReceipt(chain, { hash });
+  let second: unknown;
+  rig.handler = async () => {
+    rig.handler = () => Response.json({});
+    const answer = await client.fetch(`${rig.url}/a`);
+    second = [answer.status, ((await answer.json()) as { detail: string }).detail];
+    return Response.json({});
+  };
+  expect((await client.fetch(`${rig.url}/a`)).status).toBe(200);
+  expect(second).toEqual([402, expect.stringContaining('Permit2 may spend 0.075 USD, of which 0.05 are promised')]);
+  expect([rig.calls.length, await balance(network, 'usdc', payTo)]).toEqual([1, PRICE]);
+});
+
 test('a call that comes while the money of the one before is on its way', async () => {
   await start();
   const secret = await poorWallet('mpp');

@@ -150,7 +150,9 @@ export async function startRig(
     rig.payments = await create(more);
   };
 
-  const server = serve({ port: 0, hostname: '127.0.0.1', fetch: (request) => answer(rig, request) });
+  // On a busy machine a connection is idle for so long that it would be closed just as it is used again.
+  const serverOptions = { keepAliveTimeout: 0 };
+  const server = serve({ port: 0, hostname: '127.0.0.1', fetch: (request) => answer(rig, request), serverOptions });
   await new Promise((resolve) => server.once('listening', resolve));
   const address = server.address();
   rig.url = `http://127.0.0.1:${typeof address === 'object' && address ? address.port : 0}`;
