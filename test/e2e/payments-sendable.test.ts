@@ -82,7 +82,7 @@ test('a transaction in its turn pays; of two with one nonce, one reaches the han
   expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
 });
 
-test('where the network takes a fee, it is offered and there', async () => {
+test('where the network takes a fee, it is offered and there, for each of the calls at once', async () => {
   const BASE_FEE = 20_000_000_000n;
   const OTHER: Hex = '0x20c0000000000000000000000000000000009999';
   const { chain, currency, getClient } = mppOf(network);
@@ -119,4 +119,15 @@ test('where the network takes a fee, it is offered and there', async () => {
   await give(1n);
   expect((await payWith(network, `${rig.url}/report`, wallet, fee)).status).toBe(200);
   expect(await balance(network, 'tempo', payTo)).toBe(10_000n);
+
+  // Enough for two prices and one fee, with what this chain did not take as a fee.
+  await give(20_000n);
+  let second: unknown;
+  rig.handler = async () => {
+    rig.handler = () => Response.json({});
+    second = await told(await payWith(network, `${rig.url}/report`, wallet, fee));
+    return Response.json({});
+  };
+  expect((await payWith(network, `${rig.url}/report`, wallet, fee)).status).toBe(200);
+  expect(second).toEqual({ status: 402, detail: expect.stringContaining('of which 0.05 are promised') });
 });
