@@ -356,6 +356,7 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     const [a, b] = [await open(60_000), await open(60_000)];
     let money = 1n;
     let asked = 0;
+    let verifying = 0;
     let verified: Promise<void> | undefined;
     const left = async () => {
       asked++;
@@ -363,6 +364,7 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     };
     const shares = async () => {
       const share = { of: 'wallet', amount: TERMS.amount, left, holds: 'The wallet holds' };
+      verifying++;
       await verified;
       return [share];
     };
@@ -381,6 +383,7 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     const gate = Promise.withResolvers<void>();
     verified = gate.promise;
     const late = admit(there, 'late');
+    await expect.poll(() => verifying).toBe(1);
     verified = undefined;
     const early = await take('early');
     await early.taken;
