@@ -13,6 +13,9 @@ import { limitsOf } from '../shared/tenant-limits.ts';
 import { DESCRIPTIONS } from './pages/tenant-openapi.ts';
 import { suspension } from './suspension.ts';
 
+/** Deployments whose tables are prepared at once: a new node waits for an S3 for each. */
+const PREPARED_AT_ONCE = 8;
+
 export interface RoutePublisherDeps {
   deployments: Deployments;
   domains: Domains;
@@ -103,7 +106,11 @@ export class RoutePublisher {
   }
 
   async #prepareAll(rows: readonly Routed[]): Promise<void> {
-    for (const row of rows) if (row.state === 'active') await this.#prepare(row);
+    const waiting = rows.filter(({ state }) => state === 'active').values();
+    const next = async () => {
+      for (const row of waiting) await this.#prepare(row);
+    };
+    await Promise.all(Array.from({ length: PREPARED_AT_ONCE }, next));
   }
 
   /** Without a table the files are served all the same. */

@@ -4,8 +4,8 @@ import { RoutePublisher, type RoutePublisherDeps } from '../../host/control/rout
 import { NO_CHANGES } from '../../host/registry/changes.ts';
 import type { Route } from '../../host/shared/contracts.ts';
 
-function rig(deploying: string[] = []) {
-  const rows = new Map<string, { slug: string; state: string; paidRoutes: []; freeAt?: number }>();
+function rig(deploying: string[] = [], prepare = async (_tenant: string) => {}) {
+  const rows = new Map<string, { slug: string; tenant: string; state: string; paidRoutes: []; assets?: object }>();
   const known = new Map<string, string>();
   const edge = {
     async call(method: string, route: Route) {
@@ -23,14 +23,15 @@ function rig(deploying: string[] = []) {
     changes: NO_CHANGES,
     clock: { now: () => 0 },
     config: { requestIdleMs: 1, maxBodyBytes: 1, pathPages: 'sandbox' },
-    assets: { prepare: async () => {}, route: () => undefined },
+    assets: { prepare, route: () => undefined },
     edges: () => [edge],
     deploying,
   } as unknown as RoutePublisherDeps);
   return {
     table,
     known,
-    has: (slug: string, state: string) => rows.set(slug, { slug, state, paidRoutes: [], freeAt: 1 }),
+    has: (slug: string, state: string) =>
+      rows.set(slug, { slug, tenant: slug, state, paidRoutes: [], assets: {}, ...{ freeAt: 1 } }),
   };
 }
 
@@ -68,4 +69,23 @@ it('what is deployed at each start is being deployed at the first one alone', as
   expect(await states(table)).toEqual(['speech active', 'pay deploying']);
   await table.push('speech');
   expect([...known]).toEqual([['speech', 'active']]);
+});
+
+it('a few tables of static files are prepared at once, and one that is slow to come holds up no other', async () => {
+  const slow = Promise.withResolvers<void>();
+  const prepared: string[] = [];
+  let [now, most] = [0, 0];
+  const { table, has } = rig([], async (tenant) => {
+    most = Math.max(most, ++now);
+    await (tenant === 'slow' ? slow.promise : Promise.resolve());
+    now--;
+    prepared.push(tenant);
+  });
+  const others = Array.from({ length: 40 }, (_, index) => `files-${index}`);
+  for (const slug of ['slow', ...others]) has(slug, 'active');
+  await table.all();
+  await expect.poll(() => [...prepared].sort()).toEqual([...others].sort());
+  expect(most).toBe(8);
+  slow.resolve();
+  await expect.poll(() => prepared.at(-1)).toBe('slow');
 });
