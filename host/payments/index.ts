@@ -24,6 +24,7 @@ import { Challenger } from './challenge.ts';
 import { Guard } from './ledger/guard.ts';
 import { Reconciler } from './ledger/reconcile.ts';
 import { Reports } from './ledger/reports.ts';
+import { Restored } from './ledger/restored.ts';
 import { hostWallets } from './ledger/wallets.ts';
 import { credentialsOf, toolAnswer } from './mcp/transport.ts';
 import { ChannelCalls } from './methods/channels/calls.ts';
@@ -185,7 +186,12 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   });
   const operations = new Operations({ machine, offers, challenger, challengeKey, realm, log });
   const invariants = new Invariants(registry);
-  const guard = new Guard(registry, (signal) => invariants.check(signal), log);
+  const restored = new Restored({ store, network, log });
+  const look = async (signal?: AbortSignal) => {
+    await restored.look();
+    return invariants.check(signal);
+  };
+  const guard = new Guard(registry, look, log);
   const sender = new Sender({
     store,
     wallets: openWallets(network, (each) => {
@@ -196,6 +202,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     log,
     maySend: () => guard.maySend,
     debts,
+    restored,
     minPayout: usdOr(config.minPayout, network.name === 'local' ? ZERO : MIN_PAYOUT),
   });
   const chainId = firstX402?.chain.id ?? firstMpp?.chain.id ?? 1;
@@ -273,19 +280,25 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     channels,
     network,
     keepers: sessions.keepers,
+    restored,
     opening: openingBalance(registry),
   });
   const reports = new Reports({
     store,
     machine,
     sender,
+    restored,
     continue: async (row) => void (await continueSettled(machine, operations, row)),
   });
 
   return {
     async start() {
       const { leases, changes } = registry;
-      await leases.keep(MONEY, { gained: () => guard.begin(), lost: () => undefined });
+      const begin = async () => {
+        await restored.load();
+        await guard.begin();
+      };
+      await leases.keep(MONEY, { gained: begin, lost: () => undefined });
       await recoverAll(recovery);
       await channels.recountReserved();
       await reconciler

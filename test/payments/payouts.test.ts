@@ -4,12 +4,15 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import pino from 'pino';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Reports } from '../../host/payments/ledger/reports.ts';
+import { Restored } from '../../host/payments/ledger/restored.ts';
 import { Sender } from '../../host/payments/outgoing/sender.ts';
 import type { Transfer, Wallet } from '../../host/payments/outgoing/wallets.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
 import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import type { Registry } from '../../host/registry/index.ts';
 import { Debts } from '../../host/registry/payments/debts.ts';
+import { savedRestored } from '../../host/registry/payments/restored.ts';
 import { micro } from '../../host/shared/money.ts';
 import { openTestRegistry } from '../registry/support/open.ts';
 
@@ -21,6 +24,7 @@ let folder: string;
 let registry: Registry;
 let store: PaymentStore;
 let debts: Debts;
+let restored: Restored;
 let sender: Sender;
 let now: number;
 /** micro-USD by recipient. */
@@ -70,7 +74,8 @@ beforeEach(async () => {
       },
     }),
   );
-  sender = new Sender({ store, wallets, log, maySend: () => true, debts, minPayout: micro(LEAST) });
+  restored = new Restored({ store, log, network: {} as never });
+  sender = new Sender({ store, wallets, log, maySend: () => true, debts, restored, minPayout: micro(LEAST) });
 });
 afterEach(async () => {
   registry.close();
@@ -276,5 +281,76 @@ describe('what is held back', () => {
       { state: 'waiting', withheld: 50_000 },
       { state: 'waived' },
     ]);
+  });
+});
+
+describe('books that came back from a backup', () => {
+  /** What the chain knows of it, and the books do not. */
+  async function unknown(...transfers: [hash: string, to: string, amount: number][]): Promise<void> {
+    const transactions = transfers.map(([hash, to, amount]) => ({
+      ...{ asset: 'a', hash, net: String(-amount) },
+      sent: [{ from: 'host', to, left: String(amount) }],
+    }));
+    const asked = { at: now, unknown: transactions, resolved: [] };
+    await store.books.write([savedRestored(registry.db, { since: 0, asked })]);
+    await restored.load();
+  }
+  const references = async () =>
+    (
+      await registry.client.execute(
+        "SELECT reference, amount FROM ledger WHERE account = 'wallet:shop' AND kind = 'payout'",
+      )
+    ).rows;
+
+  test('pay nothing again that a transaction since has paid, and all else', async () => {
+    await deliver(200_000);
+    await deliver(300_000);
+    await deliver(150_000, { tenant: 'other' });
+    // With what was sold since, of which the books know nothing.
+    await unknown(['0xone', 'shop', 510_000]);
+    await sender.run();
+    await sender.run();
+    expect(sent).toEqual({ other: 150_000 });
+    expect(await references()).toEqual([
+      { reference: '0xone', amount: 200_000 },
+      { reference: '0xone', amount: 300_000 },
+    ]);
+    now += 1;
+    await deliver(120_000);
+    await sender.run();
+    expect(sent).toEqual({ other: 150_000, shop: 120_000 });
+  });
+
+  test('leave to the operator what may have been paid, and send it on his word', async () => {
+    await deliver(200_000);
+    await deliver(100_000);
+    await unknown(['0xone', 'shop', 250_000]);
+    await sender.run();
+    expect(sent).toEqual({});
+    const { rows } = await registry.client.execute("SELECT id, error FROM payment_outgoing WHERE state = 'stuck'");
+    expect(rows).toMatchObject([{ error: expect.stringContaining('0xone') }]);
+    const [stuck] = rows;
+    const reports = new Reports({ store, sender, restored, machine: {} as never, continue: async () => {} });
+    expect(await reports.resolve(String(stuck?.id), { action: 'retry' })).toBeUndefined();
+    await sender.run();
+    expect(sent).toEqual({ shop: 100_000 });
+  });
+
+  test('a refund that comes of a payment of before is looked for, too', async () => {
+    const row = await sell(50_000);
+    await unknown(['0xone', 'payer', 50_000]);
+    now += 1;
+    await store.refundOwed(row, 'it was given up before the answer was out');
+    await sender.run();
+    expect(sent).toEqual({});
+    expect(await store.byId(row.id)).toMatchObject({ state: 'refunded' });
+    // One whose seller may have been paid for it waits.
+    const other = await sell(70_000);
+    await unknown(['0xtwo', 'shop', 70_000]);
+    now += 1;
+    await store.refundOwed(other, 'it was given up before the answer was out');
+    await sender.run();
+    expect(sent).toEqual({});
+    expect((await outgoing()).at(-1)).toMatchObject({ kind: 'refund', state: 'stuck' });
   });
 });

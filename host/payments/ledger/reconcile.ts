@@ -9,10 +9,11 @@ import { OutgoingStore } from '../../registry/payments/outgoing.ts';
 import { PaymentReports } from '../../registry/payments/reports.ts';
 import type { ChannelKeeper } from '../methods/channels/keeper.ts';
 import { outcome } from '../methods/x402/solana/look-up.ts';
-import { mppNetworks, type Network, x402Networks } from '../network/types.ts';
+import type { Network } from '../network/types.ts';
 import type { PaymentStore } from '../settlement/payment-store.ts';
-import { assetId, lower } from '../terms.ts';
+import { lower } from '../terms.ts';
 import type { ReconciliationReport } from '../types.ts';
+import { type Asset, assetsOf, type Restored } from './restored.ts';
 
 /** Tempo takes fees by a transfer to this address. */
 const FEE_MANAGER = '0xfeec000000000000000000000000000000000000';
@@ -20,20 +21,14 @@ const FEE_MANAGER = '0xfeec000000000000000000000000000000000000';
 const TRANSFER = parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)');
 const BALANCE = parseAbiItem('function balanceOf(address) view returns (uint256)');
 
-interface Asset {
-  id: string;
-  token: Hex;
-  /** The host's wallet that collects in this asset. */
-  collector: string;
-  client: Parameters<typeof getTransactionReceipt>[0];
-}
-
 export interface ReconcileOptions {
   store: PaymentStore;
   channels: ChannelStore;
   network: Network;
   /** Of each network with channels. */
   keepers: readonly ChannelKeeper[];
+  /** What moved money and is not in the books, because these came back from a backup. */
+  restored: Restored;
   /** Balance of a collecting wallet that was there before the books began; noted once. */
   opening(asset: string, balance: () => Promise<bigint>): Promise<bigint>;
 }
@@ -49,22 +44,7 @@ export class Reconciler {
   constructor(options: ReconcileOptions) {
     this.#options = options;
     this.#reports = new PaymentReports(options.store.books.db);
-    const { network } = options;
-    const { settler, facilitator } = network.hostAccounts;
-    this.#assets = [
-      ...mppNetworks(network).map((mpp) => ({
-        id: assetId(mpp.chain.id, mpp.currency),
-        token: mpp.currency as Hex,
-        collector: lower(settler.address),
-        client: mpp.getClient(),
-      })),
-      ...x402Networks(network).map((x402) => ({
-        id: assetId(x402.chain.id, x402.token),
-        token: x402.token as Hex,
-        collector: lower(facilitator.address),
-        client: x402.getClient(),
-      })),
-    ] as Asset[];
+    this.#assets = assetsOf(options.network);
   }
 
   /** Notes what the collecting wallets hold before the first payment. */
@@ -80,8 +60,10 @@ export class Reconciler {
     const differences: ReconciliationReport['differences'] = [];
     let checked = 0;
     const fees = new Map<string, bigint>();
+    const unknown = new Set(this.#options.restored.unknown.map(({ hash }) => hash));
     for (const asset of this.#assets) {
       const references = await this.#references(asset.id);
+      let counted = 0n;
       for (const [reference, lines] of references) {
         checked += 1;
         const chain = await this.#movements(asset, reference as Hex);
@@ -89,10 +71,16 @@ export class Reconciler {
           differences.push({ what: 'transaction', ledger: 'happened', chain: 'not found', reference });
           continue;
         }
+        // Of these the books know a part at most, and the collector's are counted as a whole.
+        if (unknown.has(reference)) {
+          counted += keptOf(lines);
+          continue;
+        }
         fees.set(asset.id, (fees.get(asset.id) ?? 0n) + chain.fee);
         differences.push(...compare(asset, reference, lines, chain.net));
       }
-      const difference = await this.#compareWallet(asset, fees.get(asset.id) ?? 0n);
+      const beside = this.#options.restored.net(asset.id) - counted;
+      const difference = await this.#compareWallet(asset, (fees.get(asset.id) ?? 0n) - beside);
       if (difference) differences.push(difference);
     }
     for (const { network: chain, token, ask } of this.#options.network.solana ?? []) {
@@ -208,6 +196,11 @@ export class Reconciler {
   }
 }
 
+/** What of one transaction is somebody's claim on the host. */
+function keptOf(lines: { account: string; amount: bigint }[]): bigint {
+  return lines.reduce((sum, { account, amount }) => (account.startsWith('claim:') ? sum + amount : sum), 0n);
+}
+
 /** The books' movements of one transaction against the chain's. */
 function compare(
   asset: Asset,
@@ -216,17 +209,15 @@ function compare(
   chain: Movements,
 ): ReconciliationReport['differences'] {
   const differences: ReconciliationReport['differences'] = [];
-  let kept = 0n;
   const received = new Map<string, bigint>();
   for (const { account, amount } of lines) {
-    if (account.startsWith('claim:')) kept += amount;
-    else if (amount > 0n) {
+    if (!account.startsWith('claim:') && amount > 0n) {
       const address = account.slice('wallet:'.length);
       received.set(address, (received.get(address) ?? 0n) + amount);
     }
   }
   // The collector may also be a recipient, such as of the operator's share.
-  const collector = kept + (received.get(asset.collector) ?? 0n);
+  const collector = keptOf(lines) + (received.get(asset.collector) ?? 0n);
   const check = (what: string, expected: bigint, address: string) => {
     const found = chain.get(address) ?? 0n;
     if (found !== expected) differences.push({ what, ledger: expected.toString(), chain: found.toString(), reference });

@@ -8,6 +8,7 @@ import type { Sender } from '../outgoing/sender.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
 import type { PaymentStore } from '../settlement/payment-store.ts';
 import type { LedgerLine, OpenItem, PaymentsLedger, RevenueRow } from '../types.ts';
+import type { Restored } from './restored.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -22,6 +23,7 @@ export interface ReportsOptions {
   store: PaymentStore;
   machine: SettlementMachine;
   sender: Sender;
+  restored?: Restored;
   /** Finishes a payment that was pending. */
   continue(row: PaymentRow): Promise<void>;
 }
@@ -107,14 +109,17 @@ export class Reports
     const row = await this.#outgoing.byId(id);
     if (!row || row.state === 'sent' || row.state === 'waived' || (row.state === 'waiting' && !isDebt(row)))
       throw new Problem('not_found', `Nothing is open under ${id}; list what is with: turnpike payments`);
-    const { sender } = this.#options;
+    const { sender, restored } = this.#options;
     const { books } = this.#options.store;
     const change = (columns: Partial<OutgoingRow>) => this.#outgoing.changed([row], columns);
     switch (how.action) {
       case 'retry':
         if (row.channel !== null && !row.covered) throw neverCame();
-        if (row.state === 'stuck')
-          await books.write([change({ state: 'owed', attempts: 0, error: null, transfer: null })]);
+        if (row.state === 'stuck') {
+          const again = change({ state: 'owed', attempts: 0, error: null, transfer: null });
+          await books.write([again, ...(restored?.resolved(id) ?? [])]);
+          await restored?.load();
+        }
         break;
       case 'paid': {
         if (row.channel !== null && !row.covered) throw neverCame();

@@ -14,6 +14,7 @@ import type { OutgoingRow } from '../../registry/payments/schema.ts';
 import { add, type Money, ZERO } from '../../shared/money.ts';
 import { Mutex } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
+import type { Restored } from '../ledger/restored.ts';
 import type { PaymentStore } from '../settlement/payment-store.ts';
 import type { SettleResult } from '../terms.ts';
 import type { Wallet } from './wallets.ts';
@@ -33,6 +34,8 @@ export interface SenderOptions {
   /** Whether the books are as they must be; what is due stays due otherwise. */
   maySend: () => boolean;
   debts: Debts;
+  /** None: the books never came back from a backup. */
+  restored?: Restored;
   /** What one recipient is owed is sent when it is so much, or a day old; refunds always. */
   minPayout: Money;
 }
@@ -44,16 +47,18 @@ export class Sender {
   readonly #log: Logger;
   readonly #maySend: () => boolean;
   readonly #debts: Debts;
+  readonly #restored: Restored | undefined;
   readonly #minPayout: Money;
   readonly #turns = new Mutex();
 
-  constructor({ store, wallets, log, maySend, debts, minPayout }: SenderOptions) {
+  constructor({ store, wallets, log, maySend, debts, restored, minPayout }: SenderOptions) {
     this.#store = store;
     this.#outgoing = new OutgoingStore(store.books);
     this.#wallets = wallets;
     this.#log = log;
     this.#maySend = maySend;
     this.#debts = debts;
+    this.#restored = restored;
     this.#minPayout = minPayout;
   }
 
@@ -75,6 +80,7 @@ export class Sender {
   async #round(kinds: readonly OutgoingRow['kind'][], minPayout: Money): Promise<void> {
     if (!this.#maySend()) return;
     await this.#resume();
+    await this.#sentBefore();
     await this.#debts.withhold();
     const due = await this.#outgoing.due(kinds, MAX_ATTEMPTS, minPayout, LONGEST_WAIT_MS);
     for (const rows of groups(due)) await this.#pay(rows);
@@ -93,6 +99,29 @@ export class Sender {
       };
       await this.#finish(transfer.id, rows, await wallet.send(signed));
     }
+  }
+
+  /** What is owed by books that came back from a backup, and was or may have been sent since. */
+  async #sentBefore(): Promise<void> {
+    const restored = this.#restored;
+    if (!restored || restored.unknown.length === 0) return;
+    const owed = (await this.#outgoing.owed()).flatMap(({ row, payment }) => {
+      const wallet = this.#wallet(row.asset);
+      return wallet ? [{ row, payment, to: recipientOf(row, wallet) }] : [];
+    });
+    const { sent, doubtful, statements } = restored.judge(owed);
+    for (const [row, hash] of sent) {
+      this.#log.warn({ outgoing: row.id, hash }, 'what is owed by the restored books was sent by this transaction');
+      statements.push(this.#outgoing.changed([row], { state: 'sent', error: null }));
+      statements.push(...(await this.sentStatements(row, hash)));
+    }
+    for (const [row, hashes] of doubtful) {
+      const error = `the books came back from a backup, and this may have been sent since, by ${hashes.join(', ')}`;
+      statements.push(this.#outgoing.changed([row], { state: 'stuck', error }));
+    }
+    if (statements.length === 0) return;
+    await this.#store.books.write(statements);
+    await restored.load();
   }
 
   async #pay(rows: OutgoingRow[]): Promise<void> {

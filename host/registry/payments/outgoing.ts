@@ -59,6 +59,16 @@ export class OutgoingStore {
       .limit(500);
   }
 
+  /** All that is owed, oldest first, with what it was paid for. */
+  async owed(): Promise<{ row: OutgoingRow; payment: Pick<PaymentRow, 'createdAt' | 'payTo'> }[]> {
+    return this.#books.db
+      .select({ row: paymentOutgoing, payment: { createdAt: payments.createdAt, payTo: payments.payTo } })
+      .from(paymentOutgoing)
+      .innerJoin(payments, eq(payments.id, paymentOutgoing.payment))
+      .where(and(isOpenOutgoing, eq(paymentOutgoing.state, 'owed')))
+      .orderBy(asc(paymentOutgoing.createdAt), asc(paymentOutgoing.id));
+  }
+
   /** What needs the operator or is on its way. */
   async open(): Promise<OutgoingRow[]> {
     return this.#books.db

@@ -98,6 +98,14 @@ export class PaymentReports {
       .where(sql`${ledger.asset} = ${asset} AND ${isNotNull(ledger.reference)}`);
   }
 
+  /** Hashes of all transactions of an asset that the books know, those that were signed and not sent yet, too. */
+  async transactions(asset: string): Promise<Set<string>> {
+    const found = await this.#db.all<{ hash: string }>(sql`
+      SELECT reference AS hash FROM ledger WHERE asset = ${asset} AND reference IS NOT NULL
+      UNION SELECT hash FROM payment_transfers WHERE asset = ${asset}`);
+    return new Set(found.map(({ hash }) => hash));
+  }
+
   /** What moved on a chain and is somebody's claim on the host, in all. */
   async kept(asset: string): Promise<bigint> {
     const [row] = await this.#db
