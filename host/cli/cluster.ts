@@ -93,6 +93,21 @@ export function clusterCommand(deps?: CommandDeps): Command {
       }),
     );
   command
+    .command('restored')
+    .description(
+      'go on with a cluster.database that came back from a backup; the one that it is a copy of is gone for good',
+    )
+    .action(
+      withSession(deps, async (session) => {
+        const { takeRestoredCluster } = await import('../supervisor/restored.ts');
+        await takeRestoredCluster(await ownConfig(session));
+        session.printer.result(
+          { done: 'restored' },
+          'payouts   wait until the chain was asked what was sent since the backup\nnext      turnpike up on each node, then: turnpike payments, and: turnpike payments reconcile',
+        );
+      }),
+    );
+  command
     .command('rotate-key')
     .description(
       'seal the keys that the nodes share with a new cluster.key; start the nodes with it, one after the other',

@@ -12,6 +12,7 @@ import { keyFilesIn, keyFilesOfNodes } from '../registry/key-file.ts';
 import { close, holdsHost, readClosed, reopen } from '../registry/postgres/closed.ts';
 import { openWithoutNodes } from '../registry/postgres/index.ts';
 import { moveOut } from '../registry/postgres/move-out.ts';
+import { refuseCopy } from '../registry/postgres/restored.ts';
 import { SealedTexts } from '../registry/postgres/sealed-texts.ts';
 import { CodeStore } from '../runtime/code-store.ts';
 import type { Config } from '../shared/config.ts';
@@ -110,7 +111,14 @@ export async function giveUpMoveOut({ cluster: { database } }: Config): Promise<
 async function openCluster(database: string): ReturnType<typeof openWithoutNodes> {
   if (database === '')
     throw new Problem('invalid_config', 'Set cluster.database and cluster.key to the cluster that is to move.');
-  return await openWithoutNodes(database);
+  const registry = await openWithoutNodes(database);
+  try {
+    await refuseCopy(registry.client);
+    return registry;
+  } catch (error) {
+    await registry.close();
+    throw error;
+  }
 }
 
 function refuseUsedFolder(folder: string): void {

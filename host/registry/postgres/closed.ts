@@ -65,18 +65,23 @@ export async function close(
         'conflict',
         'This move was given up meanwhile (turnpike cluster move-out --give-up). Nothing was changed; call move-out again to move.',
       );
-    const { rows } = await transaction.execute(
-      `SELECT coalesce(nodes.name, leases.name) AS name FROM leases LEFT JOIN nodes ON leases.name = 'node:' || nodes.node
-        WHERE leases.name LIKE 'node:%' AND valid_until > ${NOW}`,
-    );
-    if (rows.length > 0)
-      throw new Problem(
-        'conflict',
-        `These nodes run: ${rows.map(({ name }) => name).join(', ')}. Stop all first; one that was killed counts for 12 seconds. Nothing was changed.`,
-      );
+    await refuseLiving(transaction);
     await look(transaction);
     if (now?.why !== closed.why) await write(transaction, closed);
   });
+}
+
+/** @throws Problem conflict where nodes live */
+export async function refuseLiving(transaction: Transaction): Promise<void> {
+  const { rows } = await transaction.execute(
+    `SELECT coalesce(nodes.name, leases.name) AS name FROM leases LEFT JOIN nodes ON leases.name = 'node:' || nodes.node
+      WHERE leases.name LIKE 'node:%' AND valid_until > ${NOW}`,
+  );
+  if (rows.length > 0)
+    throw new Problem(
+      'conflict',
+      `These nodes run: ${rows.map(({ name }) => name).join(', ')}. Stop all first; one that was killed counts for 12 seconds. Nothing was changed.`,
+    );
 }
 
 /** What was begun is not to be finished. @throws Problem conflict where it is not being moved out */
@@ -101,7 +106,8 @@ async function write(transaction: Transaction, closed: Closed): Promise<void> {
   });
 }
 
-async function changed(client: Client, work: (transaction: Transaction) => Promise<void>): Promise<void> {
+/** All of it, or nothing. */
+export async function changed(client: Client, work: (transaction: Transaction) => Promise<void>): Promise<void> {
   const transaction = await client.transaction('write');
   try {
     await work(transaction);

@@ -10,6 +10,7 @@ import { type PostgresClient, postgresClient } from './client.ts';
 import { refuseClosed } from './closed.ts';
 import { PRELUDE } from './dialect.ts';
 import { Presence } from './presence.ts';
+import { refuseCopy } from './restored.ts';
 
 /** What only PostgreSQL has, on top of the tables of all. */
 const OWN_MIGRATIONS = fileURLToPath(new URL('migrations/', import.meta.url));
@@ -39,6 +40,7 @@ export async function openPostgresRegistry(url: string, { leaseMs = LEASE_MS } =
   let presence: Presence;
   try {
     await refuseClosed(client);
+    await refuseCopy(client);
     presence = await Presence.begin({ url, node, leases, changes, beatMs: leaseMs / BEATS });
   } catch (error) {
     await client.end();

@@ -122,7 +122,8 @@ export class Nodes {
   async asked(): Promise<{ draining: boolean; removed: boolean }> {
     const { rows } = await this.#client.execute('SELECT draining, removed FROM nodes WHERE node = ?', [this.#node]);
     const [row] = rows;
-    return { draining: row?.draining === 1, removed: row?.removed === 1 };
+    // None of the nodes any more: their registry came back from a backup.
+    return { draining: row?.draining === 1, removed: row?.removed !== 0 };
   }
 
   /** @throws Problem not_found */

@@ -230,6 +230,8 @@ export class Cluster {
     return { 'payments-also': JSON.stringify([tempo]) };
   }
 
+  /** The operator's wallet. */
+  readonly recipient: `0x${string}` = RECIPIENT;
   readonly key = 'a key of thirty-two characters, or more';
 
   get #secrets(): Record<string, string> {

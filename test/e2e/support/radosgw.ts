@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
+import { Client, CopyDestinationOptions, CopySourceOptions } from 'minio';
 import type { S3Settings } from '../../../host/shared/contracts.ts';
 
 const SCRIPT = fileURLToPath(new URL('../../../scripts/radosgw.mjs', import.meta.url));
@@ -33,6 +34,21 @@ export class Radosgw {
 
   settings(bucket: string): S3Settings {
     return settingsOf(this.access, bucket);
+  }
+
+  /** As an operator copies a bucket. @returns how many objects it has */
+  async copyBucket(from: string, to: string): Promise<number> {
+    const { endpoint, accessKey, secretKey } = this.access;
+    const { hostname: endPoint, port } = new URL(endpoint);
+    const client = new Client({ endPoint, port: Number(port), useSSL: false, accessKey, secretKey });
+    await client.makeBucket(to, 'us-east-1');
+    let count = 0;
+    for await (const { name } of client.listObjectsV2(from, '', true)) {
+      const source = new CopySourceOptions({ Bucket: from, Object: name });
+      await client.copyObject(source, new CopyDestinationOptions({ Bucket: to, Object: name }));
+      count++;
+    }
+    return count;
   }
 
   async stop(): Promise<void> {

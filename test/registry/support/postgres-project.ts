@@ -15,7 +15,10 @@ export default async function setup(project: TestProject): Promise<(() => Promis
   if (!postgresPrograms()) return undefined;
   const server = await PostgresServer.start();
   const template = server.create('template');
-  await (await openPostgresRegistry(template)).end();
+  const registry = await openPostgresRegistry(template);
+  // Copies are databases of their own.
+  await registry.client.execute("DELETE FROM settings WHERE name = 'cluster:database'");
+  await registry.end();
   project.provide('postgresTemplate', template);
   return () => server.stop();
 }

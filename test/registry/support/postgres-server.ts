@@ -74,6 +74,20 @@ export class PostgresServer {
     return this.#run('psql', '-h', this.#folder, '-U', 'turnpike', '-d', 'postgres', '-Atc', text).trim();
   }
 
+  /** As an operator's backup has it. */
+  dump(database: string): string {
+    return this.#run('pg_dump', '-h', this.#folder, '-U', 'turnpike', database);
+  }
+
+  /** Makes a database of a dump. @returns its address */
+  load(database: string, dump: string): string {
+    const url = this.create(database);
+    const how = { ...this.#how, input: dump, stdio: 'pipe' as const };
+    const args = ['-h', this.#folder, '-U', 'turnpike', '-d', database, '-q', '-v', 'ON_ERROR_STOP=1'];
+    execFileSync(program('psql'), args, how);
+    return url;
+  }
+
   get #data(): string {
     return path.join(this.#folder, 'data');
   }
@@ -140,9 +154,13 @@ export class PostgresServer {
   }
 
   #run(name: string, ...args: string[]): string {
+    const stdio = ['ignore', 'pipe', 'pipe'] as ['ignore', 'pipe', 'pipe'];
+    return execFileSync(program(name), args, { ...this.#how, stdio });
+  }
+
+  get #how() {
     const env = { ...process.env, PGPORT: String(this.#options.tcp?.port ?? 5432) };
-    const how = { stdio: ['ignore', 'pipe', 'pipe'] as ['ignore', 'pipe', 'pipe'], cwd: this.#folder, env, ...as };
-    return execFileSync(program(name), args, { ...how, encoding: 'utf8' });
+    return { cwd: this.#folder, env, ...as, encoding: 'utf8' as const, maxBuffer: Number.POSITIVE_INFINITY };
   }
 }
 
