@@ -292,7 +292,7 @@ describe('books that came back from a backup', () => {
       sent: [{ from: 'host', to, left: String(amount) }],
     }));
     const asked = { at: now, unknown: transactions, resolved: [] };
-    await store.books.write([savedRestored(registry.db, { since: 0, asked })]);
+    await store.books.write([savedRestored(registry.db, { since: 0, line: 0, asked })]);
     await restored.load();
   }
   const references = async () =>

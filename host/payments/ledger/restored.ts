@@ -74,13 +74,13 @@ export class Restored {
 
   /** Asks the chains, unless that was done. @throws where one does not answer, or is not done with what was sent */
   async look(): Promise<void> {
-    const { since, asked } = this.#books ?? { since: undefined };
-    if (since === undefined || asked) return;
+    const { since, line, asked } = this.#books ?? {};
+    if (since === undefined || line === undefined || asked) return;
     const { books: kept } = this.#store;
     // What is paid from here on is in the books.
     const at = kept.now();
-    const found = await Promise.all(assetsOf(this.#network).map((asset) => this.#unknown(asset, since)));
-    const books = { since, asked: { at, unknown: found.flat(), resolved: [] } };
+    const found = await Promise.all(assetsOf(this.#network).map((asset) => this.#unknown(asset, since, line)));
+    const books = { since, line, asked: { at, unknown: found.flat(), resolved: [] } };
     await kept.write([savedRestored(kept.db, books)]);
     this.#books = books;
     this.#log.warn(
@@ -133,11 +133,12 @@ export class Restored {
   }
 
   #kept(asked: NonNullable<RestoredBooks['asked']>): Statement {
-    const books = { since: this.#books?.since ?? 0, asked };
+    const { since = 0, line = 0 } = this.#books ?? {};
+    const books = { since, line, asked };
     return savedRestored(this.#store.books.db, books);
   }
 
-  async #unknown(asset: Asset, since: number): Promise<Unknown[]> {
+  async #unknown(asset: Asset, since: number, line: number): Promise<Unknown[]> {
     const { client, token, collector } = asset;
     const wallets = Object.values(this.#network.hostAccounts).map(({ address }) => lower(address));
     for (const address of new Set(wallets)) {
@@ -146,7 +147,9 @@ export class Restored {
       );
       if (pending !== done) throw new Error(`transactions of ${address} are not in a block yet`);
     }
-    const known = await new PaymentReports(this.#store.books.db).transactions(asset.id);
+    const known = await new PaymentReports(this.#store.books.db).transactions(asset.id, line);
+    // What happened before the newest of them is in the books, or was never theirs.
+    let newest = 0n;
     const times = new Map<bigint, Promise<number>>();
     const timeOf = (blockNumber: bigint) => {
       const time =
@@ -163,6 +166,7 @@ export class Restored {
         ),
       );
       for (const { args, transactionHash: hash, logIndex, blockNumber } of found.flat()) {
+        if (known.get(hash) && blockNumber > newest) newest = blockNumber;
         const id = `${hash} ${logIndex}`;
         if (seen.has(id) || known.has(hash) || (await timeOf(blockNumber)) < since - CLOCK_SKEW_MS) continue;
         seen.add(id);
@@ -176,7 +180,8 @@ export class Restored {
       }
       return undefined;
     });
-    const inOrder = [...byHash.values()].sort((a, b) => Number(a.block - b.block));
+    const later = [...byHash.values()].filter(({ block }) => block > newest);
+    const inOrder = later.sort((a, b) => Number(a.block - b.block));
     return inOrder.map(({ block: _, ...one }) => one);
   }
 }

@@ -98,12 +98,17 @@ export class PaymentReports {
       .where(sql`${ledger.asset} = ${asset} AND ${isNotNull(ledger.reference)}`);
   }
 
-  /** Hashes of all transactions of an asset that the books know, those that were signed and not sent yet, too. */
-  async transactions(asset: string): Promise<Set<string>> {
-    const found = await this.#db.all<{ hash: string }>(sql`
-      SELECT reference AS hash FROM ledger WHERE asset = ${asset} AND reference IS NOT NULL
-      UNION SELECT hash FROM payment_transfers WHERE asset = ${asset}`);
-    return new Set(found.map(({ hash }) => hash));
+  /**
+   * Hashes of all transactions of an asset that the books know, those that were signed and not sent yet, too.
+   * @param line of the ledger
+   * @returns by hash, whether it had happened when that line was written
+   */
+  async transactions(asset: string, line: number): Promise<Map<string, boolean>> {
+    const found = await this.#db.all<{ hash: string; happened: number }>(sql`
+      SELECT hash, 0 AS happened FROM payment_transfers WHERE asset = ${asset}
+      UNION ALL SELECT reference, max(CASE WHEN id <= ${line} THEN 1 ELSE 0 END) FROM ledger
+      WHERE asset = ${asset} AND reference IS NOT NULL GROUP BY reference`);
+    return new Map(found.map(({ hash, happened }) => [hash, happened === 1]));
   }
 
   /** What moved on a chain and is somebody's claim on the host, in all. */

@@ -22,6 +22,8 @@ export interface Unknown {
 export interface RestoredBooks {
   /** Real time of the backup, ms: no later. */
   since: number;
+  /** The ledger's newest line in the backup; 0: none. */
+  line: number;
   /** Once the chain was asked. */
   asked?: {
     /** Business time, ms. What was paid before may have been paid out, or given back, by those. */
@@ -40,10 +42,17 @@ export async function markRestored(
   on: Pick<Client | Transaction, 'execute'>,
   since: number | undefined,
 ): Promise<void> {
-  const { rows } = await on.execute(`SELECT value FROM settings WHERE name = '${NAME}'`);
-  const before = rows[0] && (JSON.parse(String(rows[0].value)) as RestoredBooks);
+  const { rows } = await on.execute(
+    `SELECT value, 0 AS line FROM settings WHERE name = '${NAME}' UNION ALL SELECT NULL, coalesce(max(id), 0) FROM ledger`,
+  );
+  const [text] = rows.flatMap(({ value }) => (value === null ? [] : [String(value)]));
+  const before = text === undefined ? undefined : (JSON.parse(text) as RestoredBooks);
+  const line = Math.max(...rows.map(({ line }) => Number(line)));
   const times = [since, before?.since].filter((time) => time !== undefined);
-  const kept: RestoredBooks = { since: times.length > 0 ? Math.min(...times) : 0 };
+  const kept: RestoredBooks = {
+    since: times.length > 0 ? Math.min(...times) : 0,
+    line: Math.min(line, before?.line ?? line),
+  };
   await on.execute({
     sql: `INSERT INTO settings (name, value) VALUES ('${NAME}', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
     args: [JSON.stringify(kept)],
