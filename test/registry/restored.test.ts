@@ -32,7 +32,7 @@ describe.skipIf(!postgresPrograms())('a copy of the registry', () => {
     await expect(openPostgresRegistry(url)).rejects.toThrow(/is a copy.*turnpike cluster restored/);
     const operator = await openWithoutNodes(url);
     try {
-      await expect.poll(() => takeRestored(operator.client), { timeout: 5 * LEASE_MS }).toBeUndefined();
+      await expect.poll(() => takeRestored(operator.client), { timeout: 30_000 }).toBeUndefined();
       const marked = await readRestored(operator.db);
       expect(marked?.since).toBeGreaterThan(before - 20_000);
       expect(marked?.since).toBeLessThan(Date.now());
