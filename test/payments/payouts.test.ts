@@ -340,7 +340,7 @@ describe('books that came back from a backup', () => {
     const row = await sell(50_000);
     await unknown(['0xone', 'payer', 50_000]);
     now += 1;
-    await store.refundOwed(row, 'it was given up before the answer was out');
+    await store.refunds.owe(row, 'it was given up before the answer was out');
     await sender.run();
     expect(sent).toEqual({});
     expect(await store.byId(row.id)).toMatchObject({ state: 'refunded' });
@@ -348,7 +348,7 @@ describe('books that came back from a backup', () => {
     const other = await sell(70_000);
     await unknown(['0xtwo', 'shop', 70_000]);
     now += 1;
-    await store.refundOwed(other, 'it was given up before the answer was out');
+    await store.refunds.owe(other, 'it was given up before the answer was out');
     await sender.run();
     expect(sent).toEqual({});
     expect((await outgoing()).at(-1)).toMatchObject({ kind: 'refund', state: 'stuck' });
