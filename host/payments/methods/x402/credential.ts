@@ -52,6 +52,8 @@ const hash = z.string().regex(/^0x[0-9a-fA-F]{64}$/);
 /** Below 2^53, so that the registry's integers stay exact. */
 const small = z.string().regex(/^\d{1,15}$/);
 
+const MAX_UINT40 = 2 ** 40 - 1;
+
 /** A cumulative voucher; `deposit` puts something into its channel, `refund` asks for what is left in it. */
 const batchPayload = z.object({
   type: z.enum(['deposit', 'voucher', 'refund']),
@@ -61,7 +63,7 @@ const batchPayload = z.object({
     receiver: address,
     receiverAuthorizer: address,
     token: address,
-    withdrawDelay: z.number().int().nonnegative(),
+    withdrawDelay: z.number().int().nonnegative().max(MAX_UINT40),
     salt: hash,
   }),
   voucher: z.object({ channelId: hash, maxClaimableAmount: small, signature: hex }),
