@@ -26,7 +26,7 @@ export interface ChannelChain {
   settle(channel: ChannelRow): Promise<void>;
   /** Takes what was captured, and gives the rest back. @throws Problem `payment_pending` */
   close(channel: ChannelRow): Promise<ChannelRow>;
-  /** The channel with what a process settled that died before it could note it. */
+  /** The channel with what was settled and not noted: its process died, or got no answer. */
   caughtUp(channel: ChannelRow): Promise<ChannelRow>;
 }
 
@@ -59,8 +59,9 @@ export async function closeChannel(
 ): Promise<ChannelRow> {
   await channels.closing(id);
   await calls.end(id, new Problem('conflict', 'The payer closes the session. Nothing was charged.'), END_CALLS_MS);
-  const channel = await channels.byId(id);
-  if (!channel) throw new Problem('payment_invalid', 'The channel is not known here.');
+  const noted = await channels.byId(id);
+  if (!noted) throw new Problem('payment_invalid', 'The channel is not known here.');
+  const channel = await chain.caughtUp(noted);
   if (channel.reserved > 0n) {
     await chain.settle(channel);
     throw new Problem('in_progress', 'Calls on this channel are still at work; it is closed by itself when they end.');

@@ -101,7 +101,7 @@ export class ChannelSweeper {
         if (!asking && this.#keeper.isKnown?.(id)) return this.#keep(channel);
         return this.#keep(await this.#keeper.chain.caughtUp(await this.#keeper.refresh(channel)));
       case 'closing':
-        await this.#keeper.close(await this.#keeper.chain.caughtUp(channel));
+        await this.#keeper.close(channel);
         return;
     }
   }
@@ -118,7 +118,8 @@ export class ChannelSweeper {
       const since = channel.settledAt ?? channel.createdAt;
       const late = since + this.#schedule.settleEveryMs < now;
       const due = owed >= this.#schedule.settleAmount || (late && isWorth(owed));
-      if (due) await this.#keeper.chain.settle(channel);
+      const { chain } = this.#keeper;
+      if (due) await chain.settle(await chain.caughtUp(channel));
     }
   }
 }

@@ -5,9 +5,9 @@
 import { BATCH_SETTLEMENT_ADDRESS } from '@x402/evm';
 import type { Logger } from 'pino';
 import { type Account, encodeFunctionData, type Hex, parseAbi, parseEventLogs } from 'viem';
-import { atomic, type ChannelStore } from '../../../../registry/payments/channels.ts';
+import type { ChannelStore } from '../../../../registry/payments/channels.ts';
 import type { ChannelRow } from '../../../../registry/payments/schema.ts';
-import { micro } from '../../../../shared/money.ts';
+import { type Money, micro } from '../../../../shared/money.ts';
 import { Problem } from '../../../../shared/problem.ts';
 import type { X402Network } from '../../../network/types.ts';
 import { searchBlocks } from '../../chain/search-blocks.ts';
@@ -27,9 +27,25 @@ export const BATCH_ABI = parseAbi([
   'function pendingWithdrawals(bytes32 channelId) view returns (uint128 amount, uint40 initiatedAt)',
   'event Claimed(bytes32 indexed channelId, address indexed sender, uint128 claimAmount, uint128 newTotalClaimed)',
   'event Refunded(bytes32 indexed channelId, address indexed sender, uint128 amount)',
+  'event WithdrawFinalized(bytes32 indexed channelId, address indexed sender, uint128 amount)',
 ]);
 
 const address = BATCH_SETTLEMENT_ADDRESS as Hex;
+
+type Claimed = { claimAmount: bigint; newTotalClaimed: bigint };
+
+interface Claim {
+  args: Claimed;
+  transactionHash: Hex;
+}
+
+interface Sent {
+  hash: Hex;
+  /** What it claimed of the channel. */
+  claimed: Claimed | undefined;
+  /** Whether it did anything: a former one that was lost sight of may have been first. */
+  did: boolean;
+}
 
 export interface BatchChainOptions {
   network: X402Network;
@@ -59,11 +75,8 @@ export class BatchChain implements ChannelChain {
   }
 
   async settle(channel: ChannelRow): Promise<void> {
-    const { channels } = this.#options;
-    const total = await channels.answered(channel);
-    if (total <= channel.settled) return;
-    const transaction = await this.#send(channel, 'Claimed', this.#claims(channel, total));
-    await channels.settled(channel, total, transaction, false);
+    const total = await this.#options.channels.answered(channel);
+    if (total > channel.settled) await this.#collect(channel, total);
   }
 
   async close(channel: ChannelRow): Promise<ChannelRow> {
@@ -73,15 +86,13 @@ export class BatchChain implements ChannelChain {
     if (channel.captured > state.deposit) return this.#closeShort(channel, state);
     const captured = micro(channel.captured);
     try {
-      const isClaimed = captured <= state.settled;
-      const rest = state.deposit - (isClaimed ? state.settled : captured);
-      const claims = isClaimed ? [] : this.#claims(channel, captured);
+      const claims = captured > state.settled ? this.#claims(channel, captured) : [];
+      const rest = state.deposit - (claims.length > 0 ? captured : state.settled);
       const calls = [...claims, ...(rest > 0n ? [this.#refund(channel, rest)] : [])];
-      // What was claimed in a close that was begun, too: the process may have died before the books said so.
-      const sought = captured > channel.settled ? 'Claimed' : 'Refunded';
-      const transaction =
-        calls.length > 0 ? await this.#send(channel, sought, calls) : await this.#last(channel, sought);
-      await channels.settled(channel, captured, transaction, true);
+      const sent = calls.length > 0 ? await this.#send(channel, calls) : undefined;
+      const before = await this.#caughtUpTo(channel, captured, sent);
+      const reference = sent?.did ? sent.hash : await this.#last(channel);
+      await channels.settled(before, captured, reference, true);
       log.info({ channel: channel.id, captured: captured.toString() }, 'channel closed');
     } catch (error) {
       log.warn({ err: error, channel: channel.id }, 'channel could not be closed yet');
@@ -92,27 +103,47 @@ export class BatchChain implements ChannelChain {
     return (await channels.byId(channel.id)) ?? channel;
   }
 
+  /** Each transaction that claimed something is in the books by itself. */
   async caughtUp(channel: ChannelRow): Promise<ChannelRow> {
     const { channels } = this.#options;
-    const settled = atomic((await this.state(channel.id)).settled);
-    if (settled <= channel.settled) return channel;
-    const transaction = await this.#event(channel, 'Claimed');
-    if (transaction !== undefined) await channels.settled(channel, settled, transaction, false);
-    return (await channels.byId(channel.id)) ?? channel;
+    if ((await this.state(channel.id)).settled <= channel.settled) return channel;
+    let now = channel;
+    for (const { args, transactionHash } of await this.#claimsSince(channel)) {
+      await channels.settled(now, micro(args.newTotalClaimed), transactionHash, false);
+      now = (await channels.byId(channel.id)) ?? now;
+    }
+    return now;
+  }
+
+  /** Whether its payer took something out. */
+  async isWithdrawn(channel: ChannelRow): Promise<boolean> {
+    return (await this.#event(channel, 'WithdrawFinalized')) !== undefined;
   }
 
   async #closeShort(channel: ChannelRow, state: ChainState): Promise<ChannelRow> {
     const { channels, log } = this.#options;
-    if (state.deposit > channel.settled) {
-      const transaction =
-        state.deposit > state.settled
-          ? await this.#send(channel, 'Claimed', this.#claims(channel, state.deposit))
-          : await this.#last(channel, 'Claimed');
-      await channels.settled(channel, micro(state.deposit), transaction, false);
-    }
+    // A node that lags behind says the same of a deposit that is there.
+    if (!(await this.isWithdrawn(channel)))
+      throw new Problem('payment_pending', 'The network does not know of this channel’s deposit; it is tried again.');
+    if (state.deposit > channel.settled) await this.#collect(channel, micro(state.deposit));
     await channels.withdrawn(channel);
     log.error({ channel: channel.id }, 'the payer of a channel took back what it owed');
     return (await channels.byId(channel.id)) ?? channel;
+  }
+
+  async #collect(channel: ChannelRow, total: Money): Promise<void> {
+    const sent = await this.#send(channel, this.#claims(channel, total));
+    const before = await this.#caughtUpTo(channel, total, sent);
+    if (before.settled < total) await this.#options.channels.settled(before, total, sent.hash, false);
+  }
+
+  /** The channel with all in the books that was claimed before a transaction. */
+  async #caughtUpTo(channel: ChannelRow, total: Money, sent: Sent | undefined): Promise<ChannelRow> {
+    const own = sent?.claimed;
+    if (total === channel.settled || (own && own.newTotalClaimed - own.claimAmount === channel.settled)) return channel;
+    const now = await this.caughtUp(channel);
+    if (now.settled < total) throw new Error('what claimed from the channel was not found yet');
+    return now;
   }
 
   #claims(channel: ChannelRow, totalClaimed: bigint): Hex[] {
@@ -129,37 +160,49 @@ export class BatchChain implements ChannelChain {
     return encodeFunctionData({ abi: BATCH_ABI, functionName: 'refund', args: [configOf(channel), amount] });
   }
 
-  /** @returns the transaction that did what is sought: a former one that was lost sight of may have been first */
-  async #send(channel: ChannelRow, sought: 'Claimed' | 'Refunded', calls: Hex[]): Promise<string> {
+  async #send(channel: ChannelRow, calls: Hex[]): Promise<Sent> {
     const { network, receiver, lanes } = this.#options;
     const data = encodeFunctionData({ abi: BATCH_ABI, functionName: 'multicall', args: [calls] });
     const hash = await lanes.send(receiver, { to: address, data });
     const receipt = await network.getClient().waitForTransactionReceipt({ hash });
     if (receipt.status !== 'success') throw new Error(`the transaction ${hash} was reverted`);
-    const done = parseEventLogs({ abi: BATCH_ABI, logs: receipt.logs, eventName: sought });
-    return done.some(({ args }) => args.channelId === channel.id) ? hash : this.#last(channel, sought);
+    const done = parseEventLogs({ abi: BATCH_ABI, logs: receipt.logs, eventName: ['Claimed', 'Refunded'] }).filter(
+      ({ args }) => args.channelId === channel.id,
+    );
+    const claim = done.find((event) => event.eventName === 'Claimed');
+    return { hash, claimed: claim?.args, did: done.length > 0 };
   }
 
-  /** The last transaction that did it; the channel's opening, where there is none. */
-  async #last(channel: ChannelRow, sought: 'Claimed' | 'Refunded'): Promise<string> {
-    return (await this.#event(channel, sought)) ?? channel.openHash ?? '';
+  /** The transaction that closed it; the channel's opening, where nothing was left to do. */
+  async #last(channel: ChannelRow): Promise<string> {
+    return (
+      (await this.#event(channel, 'Refunded')) ?? (await this.#event(channel, 'Claimed')) ?? channel.openHash ?? ''
+    );
   }
 
-  async #event(channel: ChannelRow, eventName: 'Claimed' | 'Refunded'): Promise<Hex | undefined> {
+  /** Those that the books do not know, the oldest first; none, where one of them is missing. */
+  async #claimsSince(channel: ChannelRow): Promise<Claim[]> {
+    const client = this.#options.network.getClient();
+    const claims: Claim[] = [];
+    await searchBlocks(client, channel.createdAt, async (blocks) => {
+      claims.unshift(...(await client.getContractEvents({ ...eventsOf(channel), eventName: 'Claimed', ...blocks })));
+      return claims.some(({ args }) => args.newTotalClaimed - args.claimAmount <= channel.settled) || undefined;
+    });
+    const first = claims.findIndex(({ args }) => args.newTotalClaimed - args.claimAmount === channel.settled);
+    return first === -1 ? [] : claims.slice(first);
+  }
+
+  async #event(channel: ChannelRow, eventName: 'Claimed' | 'Refunded' | 'WithdrawFinalized'): Promise<Hex | undefined> {
     const client = this.#options.network.getClient();
     return searchBlocks(client, channel.createdAt, async (blocks) => {
-      const args = { channelId: channel.id as Hex };
-      const logs = await client.getContractEvents({
-        address,
-        abi: BATCH_ABI,
-        eventName,
-        args,
-        strict: true,
-        ...blocks,
-      });
-      return logs.at(-1)?.transactionHash;
+      const events = await client.getContractEvents({ ...eventsOf(channel), eventName, ...blocks });
+      return events.at(-1)?.transactionHash;
     });
   }
+}
+
+function eventsOf({ id }: ChannelRow) {
+  return { address, abi: BATCH_ABI, args: { channelId: id as Hex }, strict: true } as const;
 }
 
 function configOf(channel: ChannelRow) {
