@@ -142,8 +142,14 @@ export interface Rail {
   /** Undefined where this rail cannot sell these terms. */
   offer(terms: Terms): Offer | undefined;
   /**
+   * Waits for what has to end before this can be verified. Meanwhile it takes no place of those that are verified.
+   * @returns what ends its turn, once it is verified
+   * @throws Problem `payment_invalid`
+   */
+  turn?(presented: Presented): Promise<() => void>;
+  /**
    * Checks signature, amount, recipient, balance and time without moving money. The caller has checked that the
-   * credential is for `offer`.
+   * credential is for `offer`, and that it is its turn.
    * @throws Problem `payment_invalid`
    */
   verify(presented: Presented, offer: Offer): Promise<Verified>;

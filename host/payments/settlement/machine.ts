@@ -100,8 +100,9 @@ export class SettlementMachine {
       // By its own word first: the rail asks the chain, and opens a channel there.
       if (this.#isBlocked) this.#refuseBlocked(methodOf(presented).payer(presented));
       const offer = methodOf(presented).match(presented, prepared, asked);
-      const since = monotonicNow();
       const rail = this.#rail(offer.rail, offer.asset);
+      const endTurn = await rail.turn?.(presented);
+      const since = monotonicNow();
       const verified = await this.#verifications
         .run(input.caller, () => rail.verify(presented, offer))
         .catch(async (error) => {
@@ -109,7 +110,8 @@ export class SettlementMachine {
           if (!previous && this.store.hasOthers && (await this.store.byCredential(presented.id)))
             throw elsewhere(error);
           throw error;
-        });
+        })
+        .finally(() => endTurn?.());
       this.#refuseBlocked(verified.payer.address);
       const { terms } = prepared;
       const authorized = offer.authorizes ?? terms.amount;

@@ -29,8 +29,6 @@ import { BatchVouchers, inLowerCase } from './voucher.ts';
 export const WITHDRAW_DELAY_S = 86_400;
 /** How long the chain's word on a channel (does its payer withdraw?) is believed: a small part of that delay, ms. */
 const CHAIN_STATE_MS = 600_000;
-/** A node may not know yet what another of its kind took so long ago, ms. */
-const LAG_MS = 60_000;
 /** How long a call waits for the one before on the same channel, ms. */
 const WAIT_MS = 30_000;
 /** What the host sends for a channel: its deposit, what it claims, what it gives back. */
@@ -61,6 +59,8 @@ export class BatchKeeper implements ChannelKeeper {
   readonly #deposits: BatchSettlementEvmScheme;
   readonly #checked = new CheckedChannels(CHAIN_STATE_MS);
   readonly #locks = new KeyedLock();
+  /** Channels of payloads that were checked. */
+  readonly #ids = new WeakMap<BatchPayload, string>();
 
   constructor(options: BatchKeeperOptions) {
     const { network, receiver, lanes } = options;
@@ -107,7 +107,14 @@ export class BatchKeeper implements ChannelKeeper {
     return this.#options.gas.costOf(this.network.chainId);
   }
 
-  /** Checks a voucher that wants to be served, and takes its deposit. @throws Problem `payment_invalid` */
+  /** Waits for the calls before on its channel. @returns what ends its turn. @throws Problem `payment_invalid` */
+  async turn(presented: X402Credential): Promise<() => void> {
+    const id = this.#channelOf(batchPayloadOf(presented));
+    await this.#options.calls.over(id, WAIT_MS);
+    return this.#locks.acquire(id);
+  }
+
+  /** In its turn: checks a voucher that wants to be served, and takes its deposit. @throws Problem `payment_invalid` */
   async authorize(presented: X402Credential, offer: X402Offer): Promise<Verified> {
     const payload = batchPayloadOf(presented);
     const { channelConfig, voucher } = payload;
@@ -117,25 +124,22 @@ export class BatchKeeper implements ChannelKeeper {
     const id = this.#channelOf(payload);
     const price = atomic(BigInt(offer.requirements.amount));
     const most = atomic(BigInt(voucher.maxClaimableAmount));
-    await this.#options.calls.over(id, WAIT_MS);
-    return this.#locks.run(id, async () => {
-      const known = await this.#known(id);
-      if (most !== (known?.captured ?? 0n) + price) throw outdated(this.name, known);
-      if (payload.deposit) await this.#deposit(id, known, presented, offer);
-      else if (known?.state !== 'open') await this.#adopt(id, known, payload);
-      const channel = await this.#usable(id);
-      // Another node may have been at work on it meanwhile.
-      if (most !== channel.captured + price || most > channel.deposit) throw outdated(this.name, channel);
-      if (channel.reserved > 0n)
-        throw fault(this.name, 'busy', 'Another call on this channel is still at work; try again when it has ended.');
-      return {
-        ...(most > channel.voucher ? { voucher: { cumulative: most, signature: voucher.signature } } : {}),
-        payer: { address: lower(channelConfig.payer), did: payerDid(channel.chainId, channelConfig.payer) },
-        settleBefore: Number.POSITIVE_INFINITY,
-        channel: id,
-        opened: payload.deposit !== undefined,
-      };
-    });
+    const known = await this.#known(id);
+    if (most !== (known?.captured ?? 0n) + price) throw outdated(this.name, known);
+    if (payload.deposit) await this.#deposit(id, known, presented, offer);
+    else if (known?.state !== 'open') await this.#adopt(id, known, payload, offer);
+    const channel = await this.#usable(id);
+    // Another node may have been at work on it meanwhile.
+    if (most !== channel.captured + price || most > channel.deposit) throw outdated(this.name, channel);
+    if (channel.reserved > 0n)
+      throw fault(this.name, 'busy', 'Another call on this channel is still at work; try again when it has ended.');
+    return {
+      ...(most > channel.voucher ? { voucher: { cumulative: most, signature: voucher.signature } } : {}),
+      payer: { address: lower(channelConfig.payer), did: payerDid(channel.chainId, channelConfig.payer) },
+      settleBefore: Number.POSITIVE_INFINITY,
+      channel: id,
+      opened: payload.deposit !== undefined,
+    };
   }
 
   /** What the payer of a voucher that was used before has to know to sign another one. */
@@ -189,9 +193,12 @@ export class BatchKeeper implements ChannelKeeper {
   async refresh(channel: ChannelRow): Promise<ChannelRow> {
     const { channels, clock } = this.#options;
     const { id } = channel;
-    const { deposit, closeRequestedAt } = await this.#state(id);
-    // Who took something back has closed the channel; or the node lags behind.
-    const isLess = deposit < channel.deposit && channel.usedAt + LAG_MS < clock.now();
+    const { deposit, settled, closeRequestedAt } = await this.#state(id);
+    // Who took something back has closed the channel.
+    const isLess = deposit < channel.deposit;
+    // A node may lag behind, and a chain may forget its last blocks: neither is a reason to close, or to go on.
+    if (isLess && settled <= channel.settled && !(await this.chain.isWithdrawn(channel)))
+      throw new Problem('payment_invalid', 'The network does not know of this channel’s deposit; try again later.');
     await channels.chainState(id, {
       deposit: atomic(deposit),
       closeRequestedAt: isLess ? closeRequestedAt || Math.floor(clock.now() / 1000) : closeRequestedAt,
@@ -204,7 +211,10 @@ export class BatchKeeper implements ChannelKeeper {
    * Checks all of a payload that neither the chain nor the books know more of.
    * @returns the id of its channel
    */
-  #channelOf({ channelConfig: config, voucher }: BatchPayload): string {
+  #channelOf(payload: BatchPayload): string {
+    const checked = this.#ids.get(payload);
+    if (checked !== undefined) return checked;
+    const { channelConfig: config, voucher } = payload;
     const id = this.#vouchers.channelId(config);
     if (id !== lower(voucher.channelId))
       throw new Problem('payment_invalid', 'The configuration of the channel does not match its id.');
@@ -220,6 +230,7 @@ export class BatchKeeper implements ChannelKeeper {
       throw new Problem('payment_invalid', 'Vouchers are signed by a key here: name one as payerAuthorizer.');
     if (!this.#vouchers.isSignedBy(voucher, config.payerAuthorizer))
       throw new Problem('payment_invalid', 'The voucher signature is not valid; sign it with the payerAuthorizer.');
+    this.#ids.set(payload, id);
     return id;
   }
 
@@ -253,12 +264,15 @@ export class BatchKeeper implements ChannelKeeper {
   }
 
   /** A channel that holds something of which the books do not know: its payer filled it, or a deposit came late. */
-  async #adopt(id: string, known: ChannelRow | undefined, payload: BatchPayload): Promise<void> {
+  async #adopt(id: string, known: ChannelRow | undefined, payload: BatchPayload, { tenant }: X402Offer): Promise<void> {
     const state = await this.#state(id);
     const covers = state.deposit > state.settled && state.deposit >= BigInt(payload.voucher.maxClaimableAmount);
     if (!covers) throw outdated(this.name, known);
     this.#assertFresh(known, state);
+    assertNamed(known, payload);
+    this.#assertBudget(tenant);
     await this.#note(id, known, payload);
+    await this.#noteGas(tenant, TRANSACTIONS - 1);
     await this.#options.channels.opened(id, atomic(state.deposit), null);
     this.#checked.note(id);
   }
@@ -269,8 +283,6 @@ export class BatchKeeper implements ChannelKeeper {
     presented: X402Credential,
     { requirements, tenant }: X402Offer,
   ): Promise<void> {
-    const { gas } = this.#options;
-    const { chainId } = this.network;
     const payload = batchPayloadOf(presented);
     const amount = BigInt(payload.deposit?.amount ?? 0);
     const before = await this.#state(id);
@@ -290,12 +302,12 @@ export class BatchKeeper implements ChannelKeeper {
       // It may have arrived already, when it was shown before.
       const deposit = await arrived();
       if (deposit === undefined) throw notTaken(verified?.invalidReason);
+      assertNamed(known, payload);
       return this.#opened(id, known, payload, deposit, null);
     }
-    if (!gas.hasBudget(tenant, chainId))
-      throw new Problem('payment_invalid', 'No more deposits are taken for this seller today; pay by another method.');
+    this.#assertBudget(tenant);
     await this.#note(id, known, payload);
-    await gas.note(tenant ?? null, chainId, TRANSACTIONS);
+    await this.#noteGas(tenant, TRANSACTIONS);
     const result = await this.#deposits.settle(sent, required).catch(() => undefined);
     if (result?.success) {
       const { channelState } = (result.extra ?? {}) as { channelState?: { balance?: string } };
@@ -309,6 +321,16 @@ export class BatchKeeper implements ChannelKeeper {
     function notTaken(why: string | undefined): Problem {
       return new Problem('payment_invalid', `The deposit was not taken: ${reason(why)}.`);
     }
+  }
+
+  /** @throws Problem `payment_invalid` where what channels of this seller cost the host today is used up */
+  #assertBudget(tenant: string | undefined): void {
+    if (!this.#options.gas.hasBudget(channelsOf(tenant), this.network.chainId))
+      throw new Problem('payment_invalid', 'No more deposits are taken for this seller today; pay by another method.');
+  }
+
+  #noteGas(tenant: string | undefined, transactions: number): Promise<void> {
+    return this.#options.gas.note(channelsOf(tenant) ?? null, this.network.chainId, transactions);
   }
 
   #assertFresh(known: ChannelRow | undefined, { settled, closeRequestedAt }: ChainState): void {
@@ -360,6 +382,23 @@ export class BatchKeeper implements ChannelKeeper {
     else await channels.opened(id, atomic(deposit), transaction);
     this.#checked.note(id);
   }
+}
+
+/** Deposits go back, so they cost their payer nothing: they may not use up what a seller's other payments need. */
+function channelsOf(tenant: string | undefined): string | undefined {
+  return tenant && `${tenant} channels`;
+}
+
+/**
+ * Anybody may pay into a channel that is in another wallet's name. Whose it is says the wallet, by signing the vouchers
+ * itself, or the deposit that names who does.
+ */
+function assertNamed(known: ChannelRow | undefined, { channelConfig: { payer, payerAuthorizer } }: BatchPayload): void {
+  if (!known && lower(payer) !== lower(payerAuthorizer))
+    throw new Problem(
+      'payment_invalid',
+      'Deposit here, or sign with the payer’s key: it has not named this payerAuthorizer.',
+    );
 }
 
 function withdrawn(): Problem {

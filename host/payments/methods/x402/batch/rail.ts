@@ -48,6 +48,7 @@ export function batchRail({ network, keeper, gas }: { network: X402Network; keep
       };
     },
 
+    turn: (presented) => keeper.turn(x402Of(presented)),
     verify: (presented, offer) => keeper.authorize(x402Of(presented), x402Offer(offer)),
     usedUp: (presented: Presented) => keeper.usedUp(x402Of(presented)),
 
