@@ -80,9 +80,10 @@ export class Background {
     for (const remote of remotes) this.#every(FACILITATOR_MS, () => remote.refresh());
     for (const sweeper of sweepers) this.#every(60_000, () => leases.run(MONEY, () => sweeper.run(false)));
     this.#every(600_000, async () => {
-      const highest = (await trustedClock.highest()) - clock.offsetMs;
+      // By a clock that was set back nothing is over that was by the former one.
+      const over = Math.min((await trustedClock.highest()) - clock.offsetMs, Date.now());
       await machine.store.answers.sweep(KEEP_ANSWERS_MS);
-      await leases.run(MONEY, async () => machine.keys.sweep(KEEP_ANSWERS_MS, await trustedClock.now(), highest));
+      await leases.run(MONEY, async () => machine.keys.sweep(KEEP_ANSWERS_MS, await trustedClock.now(), over));
     });
   }
 

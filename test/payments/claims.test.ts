@@ -44,6 +44,16 @@ it('a proof is not accepted again after the clock was set back, in this process 
   expect(await open().claim('proof:a', expires)).toBe(false);
 });
 
+it('a clock that was a year ahead refuses what was used before, and nothing that is made afterwards', async () => {
+  const keys = open();
+  expect(await keys.claim('proof:a', NOW + 5 * MINUTE_MS)).toBe(true);
+  await keys.sweep(DAY_MS, NOW + 365 * DAY_MS, NOW + 365 * DAY_MS);
+  expect(await kept()).toEqual([]);
+  expect(await keys.claim('proof:a', NOW + 5 * MINUTE_MS)).toBe(false);
+  expect(await keys.claim('proof:b', NOW + DAY_MS + 5 * MINUTE_MS)).toBe(true);
+  expect(await keys.claim('proof:b', NOW + DAY_MS + 5 * MINUTE_MS)).toBe(false);
+});
+
 it('a clock that was an hour ahead refuses no proof that is made afterwards', async () => {
   const keys = open();
   await keys.sweep(DAY_MS, NOW + 60 * MINUTE_MS, NOW + 60 * MINUTE_MS);

@@ -1,11 +1,11 @@
 /** Things that bind or happen once: Idempotency-Keys and single-use claims; and forgetting what is old. */
-import { and, eq, isNotNull, lt, sql } from '../drizzle.ts';
+import { and, eq, isNotNull, lt, lte, sql } from '../drizzle.ts';
 import { readSetting, savedSetting } from '../settings.ts';
 import type { Books, Statement } from './books.ts';
 import { type PaymentRow, paymentClaims, paymentKeys, payments } from './schema.ts';
 
 const FORGOTTEN = 'claims-forgotten-until';
-/** So long after they expired: a clock that was an hour ahead must not refuse what is good now, ms. */
+/** So long after they expired: a clock that is an hour ahead must not refuse what is good now, ms. */
 const KEEP_CLAIMS_MS = 24 * 3_600_000;
 
 /**
@@ -66,10 +66,14 @@ export class PaymentKeys {
   /**
    * Forgets answers older than `answersMs` and claims that cannot matter any more.
    * @param now trusted business time, ms
-   * @param highest real time that is over for good, ms
+   * @param over real time that is over for good, ms
    */
-  async sweep(answersMs: number, now: number, highest: number): Promise<void> {
-    const forgotten = Math.max(await this.#forgottenUntil(), highest - KEEP_CLAIMS_MS);
+  async sweep(answersMs: number, now: number, over: number): Promise<void> {
+    // Only what was forgotten can come back: a clock that was a year ahead must not refuse all that is made in that year.
+    const { expiresAt } = paymentClaims;
+    const old = this.#books.db.select({ last: sql`max(${expiresAt})` }).from(paymentClaims);
+    const [oldest] = await old.where(lt(expiresAt, over - KEEP_CLAIMS_MS));
+    const forgotten = Math.max(await this.#forgottenUntil(), Number(oldest?.last ?? 0));
     await this.#books.write([
       this.#books.db
         .update(payments)
@@ -77,7 +81,7 @@ export class PaymentKeys {
         .where(
           and(isNotNull(payments.answerBody), lt(payments.updatedAt, now - answersMs), eq(payments.state, 'answered')),
         ),
-      this.#books.db.delete(paymentClaims).where(lt(paymentClaims.expiresAt, forgotten)),
+      this.#books.db.delete(paymentClaims).where(lte(expiresAt, forgotten)),
       savedSetting(this.#books.db, FORGOTTEN, String(forgotten)),
     ]);
   }
