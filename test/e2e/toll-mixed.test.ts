@@ -10,7 +10,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { localTempoChain } from '../../host/payments/network/chains.ts';
 import { tempoClient } from '../../host/payments/network/clients.ts';
 import { parseUsd } from '../../host/shared/money.ts';
-import { account, balances, deploy, type Fetch, mppFetch, x402Fetch } from './support/callers.ts';
+import { account, balances, batchClient, deploy, type Fetch, mppFetch, x402Fetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
 import { until } from './support/until.ts';
 
@@ -123,6 +123,13 @@ function sessionOf(wallet: number, sender: typeof fetch) {
   return { fetch: manager.fetch as Fetch, close: () => manager.close() };
 }
 
+function channelOf(wallet: number, sender: typeof fetch) {
+  const { scheme, fetch: paying } = batchClient(host.network, wallet, sender);
+  // Its client asks for what is left by GET, of which nothing is sold here.
+  const post = ((input, init) => fetch(input, { ...init, method: 'POST', body: '{}' })) as typeof fetch;
+  return { fetch: paying, close: () => scheme.refund(`${host.url}/shop/metered`, { fetch: post }) };
+}
+
 /** What handlers are asked to do, up to which of the numbers below one it is chosen, and the status it comes to. */
 const WANTS = [
   ['fail', 0.06, 500],
@@ -142,6 +149,7 @@ test('mixed calls: chain, receipts and ledger agree', { timeout: 900_000 }, asyn
     // Sessions are offered where calls are metered.
     payer(3, ['/metered'], (sender) => sessionOf(3, sender)),
     payer(4, both, (sender) => ({ fetch: x402Fetch(network, 4, sender) })),
+    payer(5, both, (sender) => channelOf(5, sender)),
   ];
   const operatorsCsv = records((await host.operator('GET', '/payments/csv')).text);
   const operator = operatorsCsv.find(({ what }) => what === 'deploy')?.pay_to as `0x${string}`;
@@ -266,6 +274,8 @@ test('mixed calls: chain, receipts and ledger agree', { timeout: 900_000 }, asyn
       'tempo/session POST /metered',
       'x402/exact POST /fixed',
       'x402/upto POST /metered',
+      'x402/batch-settlement POST /fixed',
+      'x402/batch-settlement POST /metered',
     ]),
   );
   for (const what of ['fail 500', 'throw 500', 'nonsense 502', 'once 200', 'without a length', 'left', 'sent again'])

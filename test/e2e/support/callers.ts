@@ -60,9 +60,15 @@ export function x402Fetch(network: LocalNetworkFile, index: number, sender: type
 
 /** A stock @x402/fetch client that pays from a deposit; a new one finds its channel on the chain. */
 export function batchFetch(network: LocalNetworkFile, index: number, sender: typeof fetch = fetch): Fetch {
+  return batchClient(network, index, sender).fetch;
+}
+
+/** The same with its scheme, which asks for what is left of the deposit. */
+export function batchClient(network: LocalNetworkFile, index: number, sender: typeof fetch = fetch) {
   const { readContract } = createPublicClient({ transport: http(network.rpcUrl) });
   const scheme = new BatchSettlementEvmScheme(Object.assign(account(network, index), { readContract }) as never);
-  return wrapFetchWithPayment(sender, new x402Client().register('eip155:*', scheme)) as Fetch;
+  const paying = wrapFetchWithPayment(sender, new x402Client().register('eip155:*', scheme)) as Fetch;
+  return { scheme, fetch: paying };
 }
 
 /** A stock @x402/fetch client that signs in where an answer asks for it, and pays nothing. @param sender what it sends its requests with */
