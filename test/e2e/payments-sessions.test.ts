@@ -184,6 +184,27 @@ test('a channel is settled on schedule while it stays open', async () => {
   expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
 });
 
+test('a settlement whose answer was lost is in the books when its payer closes the channel', async () => {
+  const { session } = manager(5);
+  await (await session.fetch(`${rig.url}/metered`)).text();
+  const [channel] = (await rig.registry.client.execute('SELECT * FROM payment_channels')).rows;
+  const { settler } = network.hostAccounts;
+  const client = mppOf(network).getClient(settler);
+  const hash = await Session.Precompile.Chain.settleOnChain(
+    client as never,
+    JSON.parse(String(channel?.descriptor)),
+    BigInt(Number(channel?.voucher)),
+    channel?.voucher_signature as Hex,
+    channel?.escrow as Hex,
+    { account: settler, candidateFeeTokens: [mppOf(network).currency] } as never,
+  );
+  await Session.Precompile.Chain.waitForSuccessfulReceipt(client as never, hash);
+  await (await session.fetch(`${rig.url}/metered`)).text();
+  expect((await session.close())?.spent).toBe('100000');
+  await until(async () => (await balance(network, 'tempo', payTo)) === 100_000n);
+  expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
+});
+
 test('channels and their vouchers survive a restart', async () => {
   const { session } = manager(3);
   await session.fetch(`${rig.url}/metered`);
