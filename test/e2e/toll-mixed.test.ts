@@ -12,9 +12,14 @@ import { tempoClient } from '../../host/payments/network/clients.ts';
 import { parseUsd } from '../../host/shared/money.ts';
 import { account, balances, batchClient, deploy, type Fetch, mppFetch, x402Fetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
+import { freePort } from './support/ports.ts';
 import { until } from './support/until.ts';
 
 const CALLS = Number(process.env.MIXED_CALLS ?? 250);
+/** How often the host is killed meanwhile. */
+const KILLS = Number(process.env.MIXED_KILLS ?? 0);
+/** After a start connections of before are still found broken, and payments are recovered, ms. */
+const NEAR_KILL_MS = 60_000;
 const FEE_BPS = 250;
 const PRICES = { '/fixed': 10_000n, '/metered': 20_000n };
 type Route = keyof typeof PRICES;
@@ -51,7 +56,8 @@ let payTo: `0x${string}`;
 let owner: Fetch;
 
 beforeAll(async () => {
-  host = await startHost({ flags: { 'payments-fee-bps': String(FEE_BPS) } });
+  const port = String(await freePort());
+  host = await startHost({ flags: { 'payments-fee-bps': String(FEE_BPS), 'payments-local-port': port } });
   payTo = privateKeyToAccount(generatePrivateKey()).address;
   owner = mppFetch(host.network, 0);
   await deploy(owner, host.url, {
@@ -190,29 +196,42 @@ test('mixed calls: chain, receipts and ledger agree', { timeout: 900_000 }, asyn
     by.onSent = leaves ? () => setTimeout(() => abort.abort(), patience) : () => {};
     const url = `${host.url}/shop${route}`;
     const read = async (response: Response) => ({ response, text: await response.text() });
-    let final = await by
-      .fetch(url, { method: 'POST', body, signal: abort.signal })
-      .then(read)
-      .catch((error) => {
-        if (!leaves) throw error;
-        return undefined;
-      });
-    const { sent } = by;
-    if (!sent) throw new Error(`call ${id} was not paid`);
-    const again = async () => await read(await fetch(url, { method: 'POST', body, headers: sent }));
+    /** What a host that was killed has not said, or cannot say yet, it says later. */
+    const asked = async (ask: () => Promise<Response>) => {
+      const answer = await ask()
+        .then(read)
+        .catch((error) => {
+          if (!abort.signal.aborted && !isNearKill()) throw error;
+          return undefined;
+        });
+      const isLater = [409, 503].includes(answer?.response.status ?? 0) && answer?.text.includes('"code"');
+      return isLater && isNearKill() ? undefined : answer;
+    };
+    let final = await asked(() => by.fetch(url, { method: 'POST', body, signal: abort.signal }));
+    const again = async () => {
+      const { sent } = by;
+      return sent && (await asked(() => fetch(url, { method: 'POST', body, headers: sent })));
+    };
     if (final === undefined) {
       // The caller comes back with what it has: it is answered, and not charged twice.
       count('left');
-      final = await again();
+      final = await until(async () => {
+        await running;
+        const answer = await again();
+        // Nothing was sent, or by a client that had lost count of its channel and left before it heard of that.
+        const isUnpaid = !by.sent || answer?.response.status === 402;
+        return isUnpaid ? asked(() => by.fetch(url, { method: 'POST', body })) : answer;
+      });
     }
+    if (kills > 0 && final.response.status === 502 && final.text.includes('"refund"')) return count('given back');
     expect([status, want === 'once' && 200], `${id} ${want}: ${final.text}`).toContain(final.response.status);
     if (want === 'once' && !final.response.ok) {
       count('paid at the second attempt');
-      final = await again();
+      final = await until(again);
       expect(final.response.status, `${id}: ${final.text}`).toBe(200);
     } else if (repeats) {
       count('sent again');
-      const repeated = await again();
+      const repeated = await until(again);
       expect(repeated.response.status, `${id}: ${repeated.text}`).toBe(final.response.status);
       for (const name of ['x-payment-id', 'x-payment-amount'])
         expect(repeated.response.headers.get(name), id).toBe(final.response.headers.get(name));
@@ -228,13 +247,34 @@ test('mixed calls: chain, receipts and ledger agree', { timeout: 900_000 }, asyn
     expect(receipts.get(payment)?.amount, id).toBe(cost);
   }
 
+  let kills = 0;
+  let done = 0;
+  let running: Promise<unknown> = Promise.resolve();
+  let startedAt = Number.NEGATIVE_INFINITY;
+  const isNearKill = () => performance.now() - startedAt < NEAR_KILL_MS;
+  const killing = async () => {
+    for (let turn = 1; turn <= KILLS; turn += 1) {
+      await until(() => done >= (turn * CALLS) / (KILLS + 1), 'calls', 600_000);
+      kills += 1;
+      startedAt = Number.POSITIVE_INFINITY;
+      const killed = host;
+      running = killed.kill().then(async () => {
+        host = await killed.restart();
+        startedAt = performance.now();
+      });
+      await running;
+    }
+  };
   const lanes = payers.map(async (by) => {
     const random = seeded(by.wallet);
-    for (let i = 0; i < CALLS / payers.length; i += 1)
+    for (let i = 0; i < CALLS / payers.length; i += 1) {
+      await running;
       await call(by, `${by.wallet}-${i}`, by.routes[i % by.routes.length] ?? '/metered', random);
+      done += 1;
+    }
     await by.close();
   });
-  await Promise.all(lanes);
+  await Promise.all([...lanes, killing()]);
   await until(async () => {
     const { json } = await host.operator('GET', '/payments');
     return (json as { open: unknown[] }).open.length === 0;
@@ -247,8 +287,8 @@ test('mixed calls: chain, receipts and ledger agree', { timeout: 900_000 }, asyn
 
   const usage = await owner(`${host.url}/_admin/shop/usage`, { headers: { accept: 'text/csv' } });
   const rows = records(await usage.text());
-  const charged = rows.filter(({ state }) => state !== 'released');
-  expect(new Set(rows.map(({ state }) => state))).toEqual(new Set(['answered', 'released']));
+  const charged = rows.filter(({ state }) => state === 'answered');
+  expect(['answered', 'released', 'refunded']).toEqual(expect.arrayContaining(rows.map(({ state }) => state)));
   const usd = (text: string | undefined) => parseUsd(text ?? 'none');
   expect(new Map(charged.map((row) => [row.payment, usd(row.charged_usd)]))).toEqual(
     new Map([...receipts].map(([payment, { amount }]) => [payment, amount])),
