@@ -280,7 +280,9 @@ export const configSchema = z.strictObject({
     feeBps: z.number().int().min(0).max(10_000).describe('share of the operator in paid routes, 1/100 %'),
     gas: z.strictObject({
       minPrice: usdOrEmpty.describe('least price that is offered by x402, USD; empty: what settling costs in gas'),
-      perDay: usdOrEmpty.describe('gas that settlements for one tenant may cost the host in a day, USD; its channels of x402 as much again'),
+      perDay: usdOrEmpty.describe(
+        'gas that settlements for one tenant may cost the host in a day, USD; its channels of x402 as much again',
+      ),
       coinUsd: z
         .number()
         .positive()

@@ -10,8 +10,7 @@ import {
   createBatchSettlementEIP3009DepositPayload,
   signVoucher,
 } from '@x402/evm/batch-settlement/client';
-import { decodeFunctionData, encodeFunctionData,
-  encodeFunctionResult, erc20Abi, type Hex, zeroHash } from 'viem';
+import { decodeFunctionData, encodeFunctionData, encodeFunctionResult, erc20Abi, type Hex, zeroHash } from 'viem';
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { localBatchSettlement } from '../../host/local-network/contracts/index.ts';
