@@ -3,10 +3,12 @@
  * content becomes the data folder's only when all of them are right: a damaged backup changes nothing.
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { createWriteStream } from 'node:fs';
+import { createWriteStream, existsSync } from 'node:fs';
 import { lstat, mkdir, readdir, readFile, rename, rm, rmdir, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
+import { openClient } from '../registry/client.ts';
+import { markRestored } from '../registry/payments/restored.ts';
 import { syncFile, writeDurably } from '../shared/durable-files.ts';
 import { Problem } from '../shared/problem.ts';
 import type { BackupStore } from './backup-store.ts';
@@ -65,6 +67,7 @@ async function restore(options: RestoreOptions, target: string): Promise<Restore
     await mkdir(coming, { recursive: true, mode: 0o700 });
     for (const file of content.files) await restoreFile(store, id, file, coming);
     await unsealAll(coming, keys, content.files);
+    await tellRegistry(path.join(coming, REGISTRY), Date.parse(content.startedAt));
     await options.placeObjects?.(path.join(coming, TENANTS));
     await syncFile(coming);
     if (isThere) {
@@ -80,6 +83,20 @@ async function restore(options: RestoreOptions, target: string): Promise<Restore
   const { startedAt, finishedAt, hostVersion, files } = content;
   const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
   return { id, dataFolder: target, files: files.length, bytes, startedAt, finishedAt, hostVersion };
+}
+
+/** So that what was paid out, or given back, since the backup is not paid again: the chain is asked first. */
+async function tellRegistry(file: string, since: number): Promise<void> {
+  if (!existsSync(file)) return;
+  const client = await openClient(file);
+  try {
+    await markRestored(client, since);
+    await client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
+  } finally {
+    client.close();
+  }
+  // All is in the file. The connection ends only once its statements are collected, when the file is elsewhere.
+  for (const beside of ['-wal', '-shm']) await rm(`${file}${beside}`, { force: true });
 }
 
 /** Answers whether the folder is there at all. */

@@ -1,5 +1,6 @@
 import { execFileSync, spawnSync } from 'node:child_process';
 import {
+  copyFileSync,
   existsSync,
   lstatSync,
   mkdirSync,
@@ -18,7 +19,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import Database from 'libsql';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { backupId, keepNewest } from '../../host/backup/backup-store.ts';
 import { bounded, readBounded, within } from '../../host/backup/bounded.ts';
 import { filesBelow } from '../../host/backup/copying.ts';
@@ -29,6 +30,7 @@ import { openBackupStore } from '../../host/backup/open-store.ts';
 import { BackupKeys } from '../../host/backup/passphrase.ts';
 import { restoreBackup } from '../../host/backup/restore.ts';
 import { openRegistry } from '../../host/registry/index.ts';
+import { readRestored } from '../../host/registry/payments/restored.ts';
 import { SecretBox } from '../../host/registry/secret-box.ts';
 import { Secrets } from '../../host/registry/secrets.ts';
 
@@ -38,6 +40,17 @@ const SECRET = 'key-that-must-not-appear-in-a-backup';
 let folder: string;
 let data: string;
 let target: string;
+/** A registry with the number 7 in it. */
+let registryFile: string;
+beforeAll(async () => {
+  const place = mkdtempSync(join(tmpdir(), 'backup-registry-'));
+  registryFile = join(place, 'registry.db');
+  const registry = await openRegistry(join(place, 'made.db'));
+  await registry.client.executeMultiple('CREATE TABLE t (v); INSERT INTO t VALUES (7)');
+  await registry.copyTo(registryFile);
+  registry.close();
+  return () => rmSync(place, { recursive: true });
+});
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'backup-'));
   data = join(folder, 'data');
@@ -65,7 +78,7 @@ function fillDataFolder(at: string): void {
   write(join(at, 'tenants/t1/logs/current'), 'a line');
   write(join(at, 'tenants/t1/kv/kv.db'), 'kv');
   write(join(at, 'tenants/t1/cache/cache.db'), 'not kept');
-  database(join(at, 'registry.db'), 7);
+  copyFileSync(registryFile, join(at, 'registry.db'));
   mkdirSync(join(at, 'tenants/t1/sql'), { recursive: true });
   database(join(at, 'tenants/t1/sql/db.sqlite'), 42);
 }
@@ -127,6 +140,15 @@ describe('a backup', () => {
     expect(statSync(join(data, 'secrets.key')).mode & 0o777).toBe(0o600);
     expect(valueIn(join(data, 'registry.db'))).toBe(7);
     expect(valueIn(join(data, 'tenants/t1/sql/db.sqlite'))).toBe(42);
+  });
+
+  it('tells the books that money may have moved since, so that nothing is paid twice', async () => {
+    const now = Date.UTC(2026, 0, 2, 3, 4, 5);
+    await backup(now);
+    await restore();
+    const restored = await openRegistry(join(folder, 'restored/registry.db'));
+    expect(await readRestored(restored.db)).toEqual({ since: now, line: 0 });
+    restored.close();
   });
 
   it('shows no key to who has no passphrase', async () => {
