@@ -43,7 +43,7 @@ const patient = {
 
 /** What needs several nodes, and so PostgreSQL. */
 const NODES =
-  'test/{registry/{nodes,nodes-at-work,postgres,servers},bindings/objects-bucket/*,certificates/nodes}.test.ts';
+  'test/{registry/{nodes,nodes-at-work,postgres,restored,servers},bindings/objects-bucket/*,certificates/nodes}.test.ts';
 /** What runs again with its registry on PostgreSQL. */
 const ON_POSTGRES = [
   NODES,

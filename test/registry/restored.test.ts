@@ -1,6 +1,7 @@
 /** A registry that came back from a backup: no node runs on it before its operator has said that the other one is gone. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readRestored } from '../../host/registry/payments/restored.ts';
+import { postgresClient } from '../../host/registry/postgres/client.ts';
 import { openPostgresRegistry, openWithoutNodes } from '../../host/registry/postgres/index.ts';
 import { Nodes } from '../../host/registry/postgres/nodes.ts';
 import { takeRestored } from '../../host/registry/postgres/restored.ts';
@@ -69,6 +70,22 @@ describe.skipIf(!postgresPrograms())('a copy of the registry', () => {
     } finally {
       await node.end();
     }
+  });
+
+  test('nodes run where the server does not tell which one it is', async () => {
+    const url = server.create('managed');
+    server.sql('CREATE ROLE plain LOGIN');
+    server.sql('ALTER DATABASE managed OWNER TO plain');
+    const admin = postgresClient(url);
+    await admin.execute('REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC');
+    await admin.end();
+    const open = () => openPostgresRegistry(url.replace('turnpike@', 'plain@'), { leaseMs: LEASE_MS });
+    await (await open()).end();
+    const node = await open();
+    expect(await node.leases.run('money', async () => 'sent')).toBe('sent');
+    const { rows } = await node.client.execute("SELECT value FROM settings WHERE name = 'cluster:database'");
+    expect(rows[0]?.value).toMatch(/^\d+$/);
+    await node.end();
   });
 
   test('a PostgreSQL that never had a node is nothing to go on with', async () => {
