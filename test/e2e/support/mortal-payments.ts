@@ -79,12 +79,14 @@ export async function begin(
   };
   // Drizzle’s batches come here too.
   const batch = real.client.batch.bind(real.client);
-  (real.client as { batch: unknown }).batch = async (statements: never) => {
+  (real.client as { batch: unknown }).batch = async (statements: (string | { sql: string })[]) => {
     if (life.dead) return never;
-    life.writes += life.armed ? 1 : 0;
-    const now = life.armed && crash !== undefined && life.writes === crash.at;
+    const isCounted =
+      life.armed && statements.some((one) => !/^\s*SELECT/i.test(typeof one === 'string' ? one : one.sql));
+    life.writes += isCounted ? 1 : 0;
+    const now = isCounted && crash !== undefined && life.writes === crash.at;
     if (now && crash.when === 'before') return die();
-    const result = await batch(statements);
+    const result = await batch(statements as never);
     return now ? die() : life.dead ? never : result;
   };
   const payments = await createPayments({
