@@ -2,19 +2,19 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Command } from 'commander';
-import Database from 'libsql';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { backupCommand } from '../../host/cli/backup.ts';
 import { restoreCommand } from '../../host/cli/restore.ts';
+import { openRegistry } from '../../host/registry/index.ts';
 import { FolderLock } from '../../host/supervisor/folder-lock.ts';
 import { type FakeTerminal, fakeTerminal } from './fake-terminal.ts';
 
 let folder: string;
-beforeEach(() => {
+beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), 'cli-backup-'));
   mkdirSync(join(folder, 'data'));
-  const registry = new Database(join(folder, 'data/registry.db'));
-  registry.exec('CREATE TABLE t (a)');
+  const registry = await openRegistry(join(folder, 'made.db'));
+  await registry.copyTo(join(folder, 'data/registry.db'));
   registry.close();
   writeFileSync(join(folder, 'data/secrets.key'), 'secret');
   writeFileSync(join(folder, 'passphrase'), 'a long enough passphrase\n');
