@@ -1,11 +1,14 @@
 /**
- * Each who waits for a block asks for its number alone. viem lets all waits of a client watch one number: a wait for a
- * receipt that begins just after a change, while another is still being answered, hears of no block until the next one. A
- * chain that makes blocks only for transactions may have none, and the wait goes on until its time is over.
+ * Each who waits for a block asks for its number alone, and is told it again from time to time. viem lets all waits of a
+ * client watch one number: a wait for a receipt that begins just after a change, while another is still being answered,
+ * hears of no block until the next one. And a wait that still looks at one block overhears the next. A chain that makes
+ * blocks only for transactions may have no further one, and the wait goes on until its time is over.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Client, WatchBlockNumberParameters } from 'viem';
 import { getBlockNumber } from 'viem/actions';
+
+const AGAIN_MS = 1_000;
 
 /** In place of viem's own, for what it and others build on it. */
 export function watchedBlocks(client: Client) {
@@ -13,10 +16,14 @@ export function watchedBlocks(client: Client) {
     watchBlockNumber({ onBlockNumber, pollingInterval = client.pollingInterval }: WatchBlockNumberParameters) {
       let isWatched = true;
       const watch = async () => {
-        for (let last: bigint | undefined; isWatched; await delay(pollingInterval)) {
+        let last: bigint | undefined;
+        for (let told = 0; isWatched; await delay(pollingInterval)) {
           // Who waits has a time after which it gives up.
           const number = await getBlockNumber(client, { cacheTime: 0 }).catch(() => last);
-          if (isWatched && number !== undefined && number !== last) onBlockNumber(number, last);
+          const isDue = number !== last || performance.now() - told >= AGAIN_MS;
+          if (!isWatched || number === undefined || !isDue) continue;
+          told = performance.now();
+          onBlockNumber(number, last);
           last = number;
         }
       };
