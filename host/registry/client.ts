@@ -153,7 +153,7 @@ class RegistryClient implements FileClient {
     const connection = this.#connection;
     try {
       const result = mode === undefined ? body(connection) : connection.within(mode, body);
-      // Who holds up all others must not wait; its commit does.
+      // A transaction that has begun holds up all others, so it begins at once. Its commit waits for the disk.
       if (this.#held) resolve(result);
       else {
         if (kind !== 'read') this.#log.committed();

@@ -30,7 +30,7 @@ export default {
 };
 `;
 const KINDS = ['kv', 'r2', 'd1'];
-/** A deposit is for twenty; another one goes by the local chain, which has this disk, too. */
+/** One deposit pays for twenty calls. Another deposit would need the local chain, which is on the full disk, too. */
 const CALLS = 15;
 
 let host: TestHost;

@@ -1,4 +1,4 @@
-/** Who waits for a transaction hears of it, whenever the others who wait at the same client do. */
+/** A wait for a transaction ends once the transaction is in a block, whatever other waits of the same client do. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';

@@ -49,7 +49,7 @@ interface LoggedIn {
   who: Who;
 }
 
-/** `undefined` where nobody is logged in. */
+/** @returns undefined without a valid session */
 type Found = { Variables: { found: LoggedIn | undefined } };
 
 export function createConsole(options: ConsoleOptions): Hono<Found> {

@@ -18,7 +18,7 @@ export function watchedBlocks(client: Client) {
       const watch = async () => {
         let last: bigint | undefined;
         for (let told = 0; isWatched; await delay(pollingInterval)) {
-          // Who waits has a time after which it gives up.
+          // A failure is no end: the caller has a timeout of its own.
           const number = await getBlockNumber(client, { cacheTime: 0 }).catch(() => last);
           const isDue = number !== last || performance.now() - told >= AGAIN_MS;
           if (!isWatched || number === undefined || !isDue) continue;
