@@ -49,7 +49,7 @@ interface LoggedIn {
   who: Who;
 }
 
-/** @returns undefined without a valid session */
+/** `found` is undefined without a valid session. */
 type Found = { Variables: { found: LoggedIn | undefined } };
 
 export function createConsole(options: ConsoleOptions): Hono<Found> {
