@@ -356,6 +356,20 @@ describe('an instance that talks nonsense', () => {
     const raw = await rawConnection(harness.port);
     raw.send(`POST /${slug}/early HTTP/1.1\r\nHost: x\r\nContent-Length: 50000000\r\n\r\nabc`);
     expect(await raw.seen('early')).toMatch(/^HTTP\/1\.1 403 /);
+    // Most of the body is missing. A caller that hears nothing would send its next request behind it, and lose that.
+    expect(raw.received).toContain('\r\nconnection: close\r\n');
+    raw.socket.destroy();
+  });
+
+  test('after an answer that keeps the connection, the next request is answered however long the body was', async () => {
+    const workerd = await instance('a');
+    harness.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
+    const raw = await rawConnection(harness.port);
+    const chunk = `100000\r\n${'a'.repeat(0x100000)}\r\n`;
+    raw.send(`POST /${slug}/early HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${chunk}`);
+    expect(await raw.seen('early')).not.toContain('connection: close');
+    raw.send(`${chunk.repeat(3)}0\r\n\r\nPOST /${slug}/x HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nnext`);
+    expect(await raw.seen('anext')).toContain('HTTP/1.1 200 OK');
     raw.socket.destroy();
   });
 

@@ -25,7 +25,7 @@ export interface ExchangeOwner {
 const SMALL = 8_192;
 /** Bytes of larger pieces that wait for `flush`. */
 const MAX_GATHERED = 262_144;
-/** Bytes of an unwanted body that are read and thrown away so that the connection can go on. */
+/** A body of which more is missing than that, in bytes, is not waited for once its answer is complete. */
 const MAX_DISCARDED = 1_048_576;
 
 /** A piece of an answer, held until it is written. */
@@ -131,7 +131,7 @@ export class Http1Exchange<Head extends MessageHead> implements Exchange<Head>, 
       framing = 'transfer-encoding: chunked\r\n';
     } else this.#reusable = false;
     // A body that was not read to its end makes the connection unusable, unless what is left of it is on its way.
-    if (this.#reusable && !this.bodyDone && this.#unwanted()) this.#reusable = false;
+    if (this.#reusable && !this.bodyDone && this.#unwanted(length)) this.#reusable = false;
     if (!this.#reusable) framing += 'connection: close\r\n';
     else if (this.head.version === '1.0') framing += 'connection: keep-alive\r\n';
     this.#out = `HTTP/1.1 ${status} ${reason}\r\n${fields}${framing}\r\n`;
@@ -245,14 +245,13 @@ export class Http1Exchange<Head extends MessageHead> implements Exchange<Head>, 
     this.#gathered = [];
   }
 
-  /** The rest of the body is read and thrown away; then comes the next request. */
+  /**
+   * The rest of the body is read and thrown away; then comes the next request. How much it is has no limit, only how
+   * long it takes: the answer said that the connection goes on, so the next request may be on its way behind the body.
+   */
   #discardBody(): void {
-    let bytes = 0;
     this.listener = {
-      bodyData: (chunk) => {
-        bytes += chunk.length;
-        if (bytes > MAX_DISCARDED) this.#owner.finished(this, false);
-      },
+      bodyData: () => {},
       bodyEnd: () => this.#owner.finished(this, true),
       answerDrained: () => {},
       aborted: () => {},
@@ -271,10 +270,13 @@ export class Http1Exchange<Head extends MessageHead> implements Exchange<Head>, 
     listener?.aborted();
   }
 
-  /** Whether what is missing of the body is too much to wait for, or will not come (an unanswered Expect). */
-  #unwanted(): boolean {
+  /**
+   * Whether what is missing of the body is too much to wait for, or will not come (an unanswered Expect).
+   * @param length of the answer: one that is streamed may take as long as the body
+   */
+  #unwanted(length: AnswerLength): boolean {
     const missing = this.#decoder?.missing;
-    if (this.receiving) return false;
+    if (this.receiving && (length === 'unknown' || missing === undefined)) return false;
     return missing === undefined || missing > MAX_DISCARDED || (this.head.expectContinue && !this.#continued);
   }
 }
