@@ -229,7 +229,7 @@ async function execute(rpc: JsonRpcSocket, raw: Hex, chainId: number): Promise<R
   if ('error' in answer) {
     const key = answer.error.message.includes('decode') ? witnessedKeyOf(raw, chainId) : undefined;
     if (!key) return answer;
-    const authorized = await authorizeWitnessed(rpc, key, mined);
+    const authorized = await authorizeWitnessed(rpc, key);
     return 'error' in authorized ? authorized : { result: keccak256(raw) };
   }
   await mined(rpc, answer.result as Hex);

@@ -26,6 +26,7 @@ import {
   x402Permit2Proxies,
 } from './contracts/index.ts';
 import type { JsonRpcSocket } from './json-rpc-socket.ts';
+import { leftPool } from './pool.ts';
 import { RESERVE_ADDRESS } from './session-reserve.ts';
 
 /** Test money per wallet and token: 10,000 USD, in micro-USD. */
@@ -123,11 +124,7 @@ async function as(chain: JsonRpcSocket, account: Address, work: () => Promise<vo
 
 async function send(chain: JsonRpcSocket, from: Address, to: Address, data: Hex): Promise<void> {
   const hash = await chain.request<Hex>('eth_sendTransaction', [{ from, to, data, gas: '0x1312d00', gasPrice: '0x0' }]);
-  for (let attempt = 0; attempt < 500; attempt++) {
-    const receipt = await chain.request<{ status: Hex } | null>('eth_getTransactionReceipt', [hash]);
-    if (receipt?.status === '0x1') return;
-    if (receipt) throw new Error(`a transaction of the first start failed: to ${to}`);
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
-  throw new Error(`a transaction of the first start was not mined: to ${to}`);
+  await leftPool(chain, hash);
+  const receipt = await chain.request<{ status: Hex } | null>('eth_getTransactionReceipt', [hash]);
+  if (receipt?.status !== '0x1') throw new Error(`a transaction of the first start failed: to ${to}`);
 }

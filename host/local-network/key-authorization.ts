@@ -8,6 +8,7 @@ import { KeyAuthorization, SignatureEnvelope } from 'ox/tempo';
 import { type Address, encodeFunctionData, type Hex, isAddressEqual, parseAbi } from 'viem';
 import { Addresses, Transaction } from 'viem/tempo';
 import type { JsonRpcSocket, RpcAnswer } from './json-rpc-socket.ts';
+import { leftPool } from './pool.ts';
 
 /** The one of T3 and T4 (Tempo's IAccountKeychain). */
 const KEYCHAIN = parseAbi([
@@ -69,11 +70,7 @@ function callOf({ address, type, expiry, limits, scopes }: KeyAuthorization.Sign
 }
 
 /** Gives the key to the keychain in the wallet's name, and leaves the wallet's nonce as it was. */
-export async function authorizeWitnessed(
-  chain: JsonRpcSocket,
-  { wallet, call }: WitnessedKey,
-  mined: (chain: JsonRpcSocket, hash: Hex) => Promise<void>,
-): Promise<RpcAnswer> {
+export async function authorizeWitnessed(chain: JsonRpcSocket, { wallet, call }: WitnessedKey): Promise<RpcAnswer> {
   const nonce = await chain.request<Hex>('eth_getTransactionCount', [wallet, 'latest']);
   const data = { from: wallet, to: Addresses.accountKeychain, data: call, gas: '0x4c4b40', gasPrice: '0x0' };
   // What the keychain refuses is told as the chain tells it.
@@ -82,7 +79,7 @@ export async function authorizeWitnessed(
   await chain.request('anvil_impersonateAccount', [wallet]);
   try {
     const answer = await chain.call('eth_sendTransaction', [data]);
-    if ('result' in answer) await mined(chain, answer.result as Hex);
+    if ('result' in answer) await leftPool(chain, answer.result as Hex);
     return answer;
   } finally {
     await chain.request('anvil_stopImpersonatingAccount', [wallet]);

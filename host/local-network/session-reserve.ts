@@ -9,6 +9,7 @@ import { Addresses, Transaction } from 'viem/tempo';
 import { concatHex } from 'viem/utils';
 import { localChannelReserve } from './contracts/index.ts';
 import type { JsonRpcSocket } from './json-rpc-socket.ts';
+import { leftPool } from './pool.ts';
 
 export const RESERVE_ADDRESS = Addresses.tip20ChannelReserve as Address;
 
@@ -75,7 +76,10 @@ export async function allowDeposit(chain: JsonRpcSocket, { payer, token }: Reser
   await chain.request('anvil_impersonateAccount', [payer]);
   try {
     const data = encodeFunctionData({ abi: erc20Abi, functionName: 'approve', args: [RESERVE_ADDRESS, maxUint256] });
-    await chain.request('eth_sendTransaction', [{ from: payer, to: token, data, gas: '0x4c4b40', gasPrice: '0x0' }]);
+    const hash = await chain.request<Hex>('eth_sendTransaction', [
+      { from: payer, to: token, data, gas: '0x4c4b40', gasPrice: '0x0' },
+    ]);
+    await leftPool(chain, hash);
   } finally {
     await chain.request('anvil_stopImpersonatingAccount', [payer]);
   }
