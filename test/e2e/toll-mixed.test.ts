@@ -1,6 +1,6 @@
 /**
- * Hundreds of calls of every kind by every stock client to an ordinary tenant of the real host, with handlers that fail,
- * callers that leave and retries thrown in. Afterwards the chain, the receipts and the books agree to the last
+ * Hundreds of calls of every kind by every stock client, and from prepaid credit, to an ordinary tenant of the real host,
+ * with handlers that fail, callers that leave and retries thrown in. Afterwards the chain, the receipts and the books agree to the last
  * micro-USD, payer by payer and payment by payment.
  */
 import { Credential } from 'mppx';
@@ -13,6 +13,7 @@ import { parseUsd } from '../../host/shared/money.ts';
 import { account, balances, batchClient, deploy, type Fetch, mppFetch, x402Fetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
 import { freePort } from './support/ports.ts';
+import { openPrepaid, PREPAID_HANDLER, PREPAID_PRICE, type PrepaidCaller } from './support/prepaid-caller.ts';
 import { until } from './support/until.ts';
 
 const CALLS = Number(process.env.MIXED_CALLS ?? 250);
@@ -24,8 +25,11 @@ const FEE_BPS = 250;
 const PRICES = { '/fixed': 10_000n, '/metered': 20_000n };
 type Route = keyof typeof PRICES;
 
-const HANDLER = `export default {
+const HANDLER = `${PREPAID_HANDLER}
+export default {
   async fetch(request, env) {
+    const asked = behindPlatform(request);
+    if (asked) return asked;
     const { id, want, charge, delay } = await request.json();
     if (delay > 0) await scheduler.wait(delay);
     if (want === 'throw') throw new Error('thrown');
@@ -54,10 +58,14 @@ const HANDLER = `export default {
 let host: TestHost;
 let payTo: `0x${string}`;
 let owner: Fetch;
+let prepaid: PrepaidCaller;
 
 beforeAll(async () => {
   const port = String(await freePort());
-  host = await startHost({ flags: { 'payments-fee-bps': String(FEE_BPS), 'payments-local-port': port } });
+  host = await startHost({
+    builtins: ['pay'],
+    flags: { 'payments-fee-bps': String(FEE_BPS), 'payments-local-port': port },
+  });
   payTo = privateKeyToAccount(generatePrivateKey()).address;
   owner = mppFetch(host.network, 0);
   await deploy(owner, host.url, {
@@ -70,8 +78,18 @@ beforeAll(async () => {
       { method: 'POST', path: '/metered', price: '0.02', mode: 'metered' },
     ],
   });
+  prepaid = await openPrepaid(() => host, 6);
+  await nothingIsOpen();
 });
 afterAll(() => host?.stop());
+
+/** All that was earned is paid out. */
+async function nothingIsOpen(): Promise<void> {
+  await until(async () => {
+    const { json } = await host.operator('GET', '/payments');
+    return (json as { open: unknown[] }).open.length === 0;
+  });
+}
 
 /** A small generator with a seed, so that a failure can be repeated. */
 function seeded(seed: number): () => number {
@@ -146,7 +164,7 @@ const WANTS = [
   ['ok', 1, 200],
 ] as const;
 
-test('mixed calls: chain, receipts and ledger agree', { timeout: 900_000 }, async () => {
+test('mixed calls: chain, receipts and ledger agree', { timeout: 3_600_000 }, async () => {
   const { network } = host;
   const both: Route[] = ['/fixed', '/metered'];
   const payers = [
@@ -254,7 +272,7 @@ test('mixed calls: chain, receipts and ledger agree', { timeout: 900_000 }, asyn
   const isNearKill = () => performance.now() - startedAt < NEAR_KILL_MS;
   const killing = async () => {
     for (let turn = 1; turn <= KILLS; turn += 1) {
-      await until(() => done >= (turn * CALLS) / (KILLS + 1), 'calls', 600_000);
+      await until(() => done >= (turn * CALLS) / (KILLS + 1), 'calls', 3_000_000);
       kills += 1;
       startedAt = Number.POSITIVE_INFINITY;
       const killed = host;
@@ -265,20 +283,34 @@ test('mixed calls: chain, receipts and ledger agree', { timeout: 900_000 }, asyn
       await running;
     }
   };
+  const each = CALLS / (payers.length + 1);
   const lanes = payers.map(async (by) => {
     const random = seeded(by.wallet);
-    for (let i = 0; i < CALLS / payers.length; i += 1) {
+    for (let i = 0; i < each; i += 1) {
       await running;
       await call(by, `${by.wallet}-${i}`, by.routes[i % by.routes.length] ?? '/metered', random);
       done += 1;
     }
     await by.close();
   });
-  await Promise.all([...lanes, killing()]);
-  await until(async () => {
-    const { json } = await host.operator('GET', '/payments');
-    return (json as { open: unknown[] }).open.length === 0;
-  });
+  let prepaidCalls = 0;
+  const credit = async () => {
+    const random = seeded(6);
+    for (let i = 0; i < each; i += 1) {
+      await running;
+      const kind = random();
+      const want = kind < 0.08 ? 'fail' : kind < 0.16 ? 'once' : 'ok';
+      const leavesAfter = random() < 0.06 ? Math.floor(random() * 60) : undefined;
+      const came = await prepaid.call({ id: `6-${i}`, want, leavesAfter, repeats: random() < 0.1 });
+      if (came === 'charged') prepaidCalls += 1;
+      count(`prepaid ${came}`);
+      done += 1;
+    }
+  };
+  await Promise.all([...lanes, credit(), killing()]);
+  prepaidCalls += await prepaid.rest();
+  expect(await prepaid.spent()).toBe(BigInt(prepaidCalls) * PREPAID_PRICE);
+  await nothingIsOpen();
 
   const { json, text: reconciled } = await host.operator('POST', '/payments/reconcile');
   expect(json, reconciled).toMatchObject({ ok: true, differences: [] });
@@ -318,7 +350,16 @@ test('mixed calls: chain, receipts and ledger agree', { timeout: 900_000 }, asyn
       'x402/batch-settlement POST /metered',
     ]),
   );
-  for (const what of ['fail 500', 'throw 500', 'nonsense 502', 'once 200', 'without a length', 'left', 'sent again'])
+  for (const what of [
+    'fail 500',
+    'throw 500',
+    'nonsense 502',
+    'once 200',
+    'without a length',
+    'left',
+    'sent again',
+    'prepaid charged',
+  ])
     expect(seen[what], `${what}: ${JSON.stringify(seen)}`).toBeGreaterThan(0);
 });
 
