@@ -69,9 +69,7 @@ describe.skipIf(!clusterPrograms())('a box that becomes a cluster, and a box aga
   const values = async (host: TestHost, query = '') => (await fetch(`${host.url}/first/${query}`)).json();
   /** An alarm that was set before the move rings after it. */
   const rang = (host: TestHost, value: string) =>
-    expect
-      .poll(async () => (await fetch(`${host.url}/first/rang?${value}`)).json(), { timeout: 60_000, interval: 500 })
-      .toBe(1);
+    expect.poll(async () => (await fetch(`${host.url}/first/rang?${value}`)).json(), { interval: 500 }).toBe(1);
   const revenue = async (host: TestHost) => JSON.parse((await host.operator('GET', '/payments/revenue')).text);
   /** What a watcher has with the built-in tenants: its credit, its watches, and the books of all credit. */
   const kept = async (host: TestHost, watcher: TestAccount) => {

@@ -7,7 +7,15 @@ import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { account, balances, deploy, jsonPost, jsonPut, mandateFetch, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
-import { addWallet, lookAt, newPage, type Opened, openBrowser, type PageWallet } from './support/page-browser.ts';
+import {
+  addWallet,
+  lookAt,
+  newPage,
+  type Opened,
+  openBrowser,
+  type PageWallet,
+  patientPage,
+} from './support/page-browser.ts';
 
 const EVIL = '<img src=x onerror="document.title=1"><script>document.title=2</script>';
 /** What it keeps has hostile names and contents. */
@@ -70,7 +78,6 @@ beforeAll(async () => {
   wallet = await addWallet(context, host.network, account(host.network, OWNER));
   opened = await newPage(context);
   page = opened.page;
-  page.setDefaultTimeout(6_000);
   page.on('dialog', (dialog) => void dialog.accept());
 });
 afterAll(async () => {
@@ -349,7 +356,7 @@ describe('a session', () => {
 describe('a hostile tenant on the same origin', () => {
   test('reaches neither the session nor the page', async () => {
     await signIn();
-    const hostile = await context.newPage();
+    const hostile = await patientPage(context);
     done.push(() => hostile.close());
     const refusals: string[] = [];
     hostile.on('console', (message) => refusals.push(message.text()));

@@ -3,21 +3,20 @@
  * three widths, by keyboard, and what strangers, other pages, stolen cookies and hostile texts come to. Set
  * TURNPIKE_SCREENSHOTS to a folder to keep pictures.
  */
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { expectTime } from '../times.ts';
 import { deploy, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
-import { COLOURS, tabThrough } from './support/page-browser.ts';
+import { COLOURS, openBrowser, patientPage, tabThrough } from './support/page-browser.ts';
 import { seedDeployments } from './support/seed.ts';
 import { until } from './support/until.ts';
 
-const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const EVIL = '"><script>window.pwned=1</script><img src=x onerror=window.pwned=1>';
 const PAGES = [
@@ -49,8 +48,6 @@ let page: Page;
 let complaints: string[];
 
 beforeAll(async () => {
-  const executablePath = process.env.CHROMIUM ?? BROWSERS.find(existsSync);
-  if (!executablePath) throw new Error('no Chromium: install it (apt-get install chromium) or set CHROMIUM');
   folder = mkdtempSync(path.join(tmpdir(), 'tp-console-'));
   const passphrase = path.join(folder, 'passphrase');
   writeFileSync(passphrase, 'a long enough passphrase', { mode: 0o600 });
@@ -65,7 +62,7 @@ beforeAll(async () => {
   });
   base = `http://127.0.0.1:${host.adminPort}/console`;
   token = /op_[\w-]+/.exec(host.output())?.[0] ?? '';
-  browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
+  browser = await openBrowser();
   const route = { method: 'GET', path: '/paid', price: '0.05', mode: 'fixed' };
   await deploy(mppFetch(host.network, 0), host.url, {
     slug: 'hello',
@@ -88,7 +85,7 @@ afterAll(async () => {
 beforeEach(async () => {
   complaints = [];
   context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
-  page = await context.newPage();
+  page = await patientPage(context);
   page.on('console', (message) => message.type() === 'error' && complaints.push(message.text()));
   page.on('pageerror', (error) => complaints.push(error.message));
   page.on('request', (request) => {

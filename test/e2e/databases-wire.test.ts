@@ -114,7 +114,7 @@ function say(name: string, ...parts: Buffer[]): Promise<string> {
   return new Promise((resolve) => {
     const client = connect(join(folder, name));
     let answered = '';
-    client.setTimeout(5_000, () => client.destroy());
+    client.setTimeout(30_000, () => client.destroy());
     client
       .on('error', () => undefined)
       .on('data', (bytes) => {

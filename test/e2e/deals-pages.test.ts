@@ -13,7 +13,15 @@ import { DiscoveryDocument } from '../../node_modules/mppx/dist/discovery/Discov
 import { account, balances } from './support/callers.ts';
 import { readDatabase, startDealsHost } from './support/deals-host.ts';
 import type { TestHost } from './support/host.ts';
-import { addWallet, lookAt, newPage, type Opened, openBrowser, type PageWallet } from './support/page-browser.ts';
+import {
+  addWallet,
+  lookAt,
+  newPage,
+  type Opened,
+  openBrowser,
+  type PageWallet,
+  patientPage,
+} from './support/page-browser.ts';
 
 const EVIL = `'"><script>document.title = 1</script><img src=x>`;
 
@@ -63,7 +71,7 @@ async function open(
     colorScheme: options.dark ? 'dark' : 'light',
   });
   try {
-    const page = await context.newPage();
+    const page = await patientPage(context);
     const complaints: string[] = [];
     page.on('console', (message) => {
       if (message.type() === 'error') complaints.push(message.text());
@@ -144,7 +152,6 @@ describe('the landing page', () => {
 
 describe('a person with a wallet in the browser', () => {
   const PAYER = 4;
-  const PATIENT = { timeout: 30_000 };
   let opened: Opened;
   let wallet: PageWallet;
   const payer = () => account(host.network, PAYER);
@@ -174,7 +181,7 @@ describe('a person with a wallet in the browser', () => {
     );
     await run.focus();
     await page.keyboard.press('Enter');
-    await payButton().waitFor(PATIENT);
+    await payButton().waitFor();
     // What nothing matches is free.
     await page.goto(`${home()}/deals/search?q=nothing-is-called-so`);
     await page.getByRole('link', { name: 'Run it', exact: true }).click();
@@ -212,7 +219,7 @@ describe('a person with a wallet in the browser', () => {
     expect(await held()).toBe(before);
     wallet.instead = () => undefined;
     await payButton().click();
-    await page.getByText('paid: 0.15 USD').waitFor(PATIENT);
+    await page.getByText('paid: 0.15 USD').waitFor();
     expect(await page.locator('svg.chart path.line').count()).toBe(1);
     expect(await page.getByText('Baseline').count()).toBe(1);
     await lookAt(opened, 'deals-found');
@@ -336,7 +343,7 @@ describe('a person with a wallet in the browser', () => {
     await lookAt(opened, 'pay-topup-402');
     const here = page.url();
     await payButton().click();
-    await page.getByText('Paid: the credit is yours.').waitFor(PATIENT);
+    await page.getByText('Paid: the credit is yours.').waitFor();
     expect((await credit()) - had).toBeCloseTo(7.5);
     expect(before - (await held())).toBe(7_500_000n);
     await lookAt(opened, 'pay-dashboard');

@@ -77,7 +77,7 @@ function say(text: string): Promise<string> {
   return new Promise((resolve) => {
     const client = connect(join(folder, 'egress.sock'));
     let heard = '';
-    client.setTimeout(3_000, () => client.destroy());
+    client.setTimeout(30_000, () => client.destroy());
     client.on('data', (bytes) => {
       heard += bytes;
     });

@@ -257,13 +257,9 @@ afterEach(async () => {
   await expect
     .poll(async () => (await egress.call('counters', { tenant })).inFlight, {
       message: 'a slot leaked',
-      timeout: 3_000,
     })
     .toBe(0);
 });
-
-/** Notices come once a second. */
-const heard = { timeout: 5_000 };
 
 describe('what passes', () => {
   test('a request with all it carries, and its answer with all its headers', async () => {
@@ -410,17 +406,14 @@ describe('what is refused, and says so', () => {
       expect((await ask({ tcp: address, send: 'x' })).error).toMatch(
         /cannot connect|proxy request failed|disconnected/i,
       );
-      await expect.poll(() => notices.map(({ target }) => target), heard).toContain(address);
+      await expect.poll(() => notices.map(({ target }) => target)).toContain(address);
     },
   );
 
   test('the owner hears of it once a second, counted', async () => {
     for (let index = 0; index < 5; index++) await ask({ url: 'http://10.9.8.7/' });
     await expect
-      .poll(
-        () => notices.filter(({ target }) => target === '10.9.8.7:80').reduce((sum, { count }) => sum + count, 0),
-        heard,
-      )
+      .poll(() => notices.filter(({ target }) => target === '10.9.8.7:80').reduce((sum, { count }) => sum + count, 0))
       .toBe(5);
     expect(notices[0]).toMatchObject({ tenant, slug: 'hello', code: 'egress_refused' });
     expect(notices[0]?.detail).toContain('private');

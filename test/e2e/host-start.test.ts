@@ -29,7 +29,7 @@ function execute(
     execFile(
       program,
       args,
-      { env: { PATH: process.env.PATH ?? '', ...fromLauncher(), ...env }, timeout: 20_000 },
+      { env: { PATH: process.env.PATH ?? '', ...fromLauncher(), ...env }, timeout: 120_000 },
       (error, stdout, stderr) =>
         resolve({ code: typeof error?.code === 'number' ? error.code : 0, text: stdout + stderr }),
     );

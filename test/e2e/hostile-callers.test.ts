@@ -1,18 +1,17 @@
 /** Callers who pay nothing and fill memory, and tenants whose pages reach for the origin that they share with others. */
-import { existsSync } from 'node:fs';
 import http from 'node:http';
-import { type Browser, chromium, type Page } from 'playwright-core';
+import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { deploy, jsonPost, mppFetch } from './support/callers.ts';
 import { Flooding, forgedPayment, LARGE, large, MB, resident, residentOf } from './support/flooding.ts';
 import { startHost, type TestHost } from './support/host.ts';
+import { openBrowser, patientPage } from './support/page-browser.ts';
 import { until } from './support/until.ts';
 
 /** What a process may grow by while a flood goes on, garbage that a busy machine has not collected yet included. Without bounds it is 500 MB and more. */
 const MOST = 300 * MB;
 /** What it may keep of a flood that is over. */
 const KEPT = 100 * MB;
-const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
 
 const EVIL = `const page = { 'content-type': 'text/html', 'service-worker-allowed': '/' };
 export default {
@@ -162,9 +161,7 @@ describe('the host', () => {
 describe('pages of a tenant on the shared origin', () => {
   let browser: Browser;
   beforeAll(async () => {
-    const executablePath = process.env.CHROMIUM ?? BROWSERS.find(existsSync);
-    if (!executablePath) throw new Error('no Chromium: install it (apt-get install chromium) or set CHROMIUM');
-    browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
+    browser = await openBrowser();
   });
   afterAll(() => browser?.close());
 
@@ -177,7 +174,7 @@ describe('pages of a tenant on the shared origin', () => {
 
   it('take nothing of others: no worker, no cookies, no storage, no pages of the pay platform', async () => {
     const context = await browser.newContext();
-    const page = await context.newPage();
+    const page = await patientPage(context);
     const origin = `http://localhost:${host.port}`;
     await page.goto(`${origin}/pay/`);
     const cookies = (await context.cookies()).map(({ name, path }) => `${name} ${path}`);
@@ -217,7 +214,7 @@ describe('pages of a tenant on the shared origin', () => {
   });
 
   it('have an origin of their own at their subdomain', async () => {
-    const page = await browser.newPage();
+    const page = await patientPage(browser);
     await page.goto(`http://evil.localhost:${host.port}/`);
     expect(await attempt(page, register('/sw.js', '/'))).toMatch(/^ok/);
     expect(await attempt(page, 'return localStorage.length')).toBe('ok 0');

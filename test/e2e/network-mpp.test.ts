@@ -127,7 +127,7 @@ describe('stock mppx command', () => {
   function mppx(args: string[], privateKey: string): Promise<string> {
     return new Promise((resolve, reject) => {
       const env = { ...process.env, MPPX_PRIVATE_KEY: privateKey, MPPX_RPC_URL: network.mpp.rpcUrl };
-      execFile(process.execPath, [command, ...args], { env, timeout: 60_000 }, (error, stdout, stderr) => {
+      execFile(process.execPath, [command, ...args], { env, timeout: 180_000 }, (error, stdout, stderr) => {
         if (error) reject(new Error(`${error.message}\n${stdout}${stderr}`));
         else resolve(stdout);
       });

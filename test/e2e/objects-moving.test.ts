@@ -157,9 +157,7 @@ describe.skipIf(!postgresPrograms())('objects that move', () => {
       expect(await ask('all/three')).toEqual([1, 'anew', 'anew']);
       expect(await ask('gets/queue')).toBe('job');
       expect(await ask('tell/done')).toBe('told');
-      await expect
-        .poll(() => ask('flow/flow'), { timeout: 30_000 })
-        .toMatchObject({ status: 'complete', output: 'first done' });
+      await expect.poll(() => ask('flow/flow')).toMatchObject({ status: 'complete', output: 'first done' });
     });
     await back.stop();
   });

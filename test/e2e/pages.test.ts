@@ -39,7 +39,6 @@ export default { fetch(request) {
 const BAD_PAGES = ['elsewhere', 'paid', 'twice', 'none', 'json', 'broken', 'long', 'endless', 'silent'].map(
   (name) => `/bad/${name}`,
 );
-const PATIENT = { timeout: 30_000 };
 const BROWSER_ACCEPTS = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8';
 
 let host: TestHost;
@@ -152,7 +151,7 @@ describe('the host’s own pages', () => {
     await page.locator('h1').click();
     await page.keyboard.press('/');
     await page.keyboard.type('registrarToken');
-    await expect.poll(() => page.getByRole('status').textContent(), PATIENT).toBe('1 place');
+    await expect.poll(() => page.getByRole('status').textContent()).toBe('1 place');
     expect(await page.locator('[data-find]:visible h3').allTextContents()).toEqual(['Attach a domain']);
     await page.getByRole('searchbox').fill('');
     expect(await page.locator('[data-find]:visible').count()).toBeGreaterThan(20);
@@ -173,7 +172,7 @@ describe('the owner’s console, where tenants have a base domain', () => {
     await page.getByRole('heading', { level: 1, name: 'shop' }).waitFor();
     const before = (await balances(host.network, owner.address)).x402;
     await page.getByRole('button', { name: 'Renew for 0.20 USD' }).click();
-    await expect.poll(async () => before - (await balances(host.network, owner.address)).x402, PATIENT).toBe(200_000n);
+    await expect.poll(async () => before - (await balances(host.network, owner.address)).x402).toBe(200_000n);
     await lookAt(opened, 'owner-own-origin');
     expect(await page.locator('a[href^="/"]').count()).toBe(0);
 
@@ -267,7 +266,7 @@ describe('a 402', () => {
     expect(await page.title()).not.toMatch(/^[12]$/);
     expect(opened.complaints).toEqual([]);
     await page.getByRole('button', { name: /^Pay/ }).click();
-    await expect.poll(() => page.locator('body').textContent(), PATIENT).toMatch(/\{"calls":\d+\}/);
+    await expect.poll(() => page.locator('body').textContent()).toMatch(/\{"calls":\d+\}/);
   });
 
   test('says plainly what went wrong, and takes nothing', async () => {
@@ -283,10 +282,10 @@ describe('a 402', () => {
       return undefined;
     };
     await pay.click();
-    await expect.poll(() => status.textContent(), PATIENT).toContain('You declined');
+    await expect.poll(() => status.textContent()).toContain('You declined');
     wallet.instead = (method) => (method === 'eth_call' ? `0x${'0'.repeat(63)}1` : undefined);
     await pay.click();
-    await expect.poll(() => status.textContent(), PATIENT).toContain('has 0.000001 USDC; this costs 0.25 USDC');
+    await expect.poll(() => status.textContent()).toContain('has 0.000001 USDC; this costs 0.25 USDC');
     // A signature for nothing that was asked: the host refuses it, and the page says so.
     wallet.instead = (method) => (method === 'eth_signTypedData_v4' ? `0x${'11'.repeat(65)}` : undefined);
     await pay.click();
@@ -297,14 +296,14 @@ describe('a 402', () => {
     wallet.instead = () => undefined;
     await page.goto(`${host.url}/shop/fails`);
     await pay.click();
-    await expect.poll(() => page.locator('body').textContent(), PATIENT).toContain('broken');
+    await expect.poll(() => page.locator('body').textContent()).toContain('broken');
     expect((await balances(host.network, payer.address)).x402).toBe(before.x402);
   });
 
   test('without a wallet, or where none can sign, says how to pay from a terminal', async () => {
     const { page } = await newPage(context);
     await page.goto(`${host.url}/shop/report`);
-    await expect.poll(() => page.getByRole('status').textContent(), PATIENT).toContain('No wallet was found');
+    await expect.poll(() => page.getByRole('status').textContent()).toContain('No wallet was found');
     // What changes something is no page that is loaded again.
     const posted = await fetch(`${host.url}/_admin/deploy`, {
       ...jsonPost({ slug: 'paid', code: HANDLER }),
@@ -327,8 +326,8 @@ describe('a 402', () => {
     await pay.waitFor();
     await lookAt(opened, 'payment-metered');
     await pay.click();
-    await expect.poll(() => page.locator('body').textContent(), PATIENT).toBe('used a little');
-    await expect.poll(spent, PATIENT).toBe(20_000n);
+    await expect.poll(() => page.locator('body').textContent()).toBe('used a little');
+    await expect.poll(spent).toBe(20_000n);
     expect(wallet.asked).not.toContain('eth_sendTransaction');
     await page.reload();
     expect(await page.locator('body').textContent()).toBe('used a little');
@@ -359,7 +358,7 @@ describe('a tenant’s own page of a 402', () => {
     complaints.length = 0;
     await lookAt(opened, 'payment-own');
     await pay.click();
-    await expect.poll(() => page.locator('body').textContent(), PATIENT).toBe('free');
+    await expect.poll(() => page.locator('body').textContent()).toBe('free');
     expect(before - (await balances(host.network, payer.address)).x402).toBe(250_000n);
     expect(await page.context().cookies()).toEqual([expect.objectContaining({ name: 'turnpike-payment' })]);
   });

@@ -5,7 +5,7 @@
 import path from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
-import { openBrowser, violations } from './support/page-browser.ts';
+import { openBrowser, patientPage, violations } from './support/page-browser.ts';
 import { anonymous, give, internal } from './support/pay-callers.ts';
 import { type PayRig, startPayRig } from './support/pay-rig.ts';
 import { mandateClient, startNetwork } from './support/payments-rig.ts';
@@ -33,7 +33,7 @@ beforeEach(async () => {
   // More people sign up here than from one address in an hour.
   await rig.sql('DELETE FROM rate_limits');
   const context = await browser.newContext({ viewport: { width: 1000, height: 800 } });
-  page = await context.newPage();
+  page = await patientPage(context);
   page.on('console', (message) => {
     if (message.type() === 'error') complaints.push(message.text());
   });

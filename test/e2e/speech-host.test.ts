@@ -3,14 +3,13 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DeepgramClient, DeepgramError } from '@deepgram/sdk';
-import { chromium } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { loadNetworkKeys } from '../../host/payments/network/keys.ts';
 import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
 import { acceptedErrors, wordErrorRate } from '../speech/harness/word-errors.ts';
 import { account, balances, deploy, type Fetch, jsonPost, mppFetch, x402Fetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
-import { lookAt, newPage, openBrowser } from './support/page-browser.ts';
+import { lookAt, newPage, openBrowser, patientPage } from './support/page-browser.ts';
 import { until } from './support/until.ts';
 
 const PARAGRAPH =
@@ -282,10 +281,9 @@ describe('callbacks', () => {
 
 describe('the page', () => {
   it('speaks, reads and shows the cost, paid from the demo wallet, in a real browser', async () => {
-    const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium';
-    const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
+    const browser = await openBrowser();
     try {
-      const page = await browser.newPage();
+      const page = await patientPage(browser);
       const complaints: string[] = [];
       page.on('pageerror', (error) => complaints.push(error.message));
       page.on('console', (message) => {
@@ -317,9 +315,7 @@ describe('the page', () => {
         .poll(() => page.locator('#listen-price').textContent())
         .toMatch(/^Ready: \d\.\d s\. It costs 0\.0\d+ USDC/);
       await page.getByRole('button', { name: 'Transcribe as it comes' }).click();
-      await expect
-        .poll(() => page.locator('#cost').textContent(), { timeout: 30_000 })
-        .toMatch(/^Cost: 0\.\d+ USDC of play money\.$/);
+      await expect.poll(() => page.locator('#cost').textContent()).toMatch(/^Cost: 0\.\d+ USDC of play money\.$/);
       const transcript = page.getByRole('log', { name: 'In words' });
       expect(await transcript.locator('dt').first().textContent()).toMatch(/^0:0\d\.\d to 0:0\d\.\d$/);
       expect(await transcript.locator('dd').first().textContent()).toMatch(/\w/);
@@ -354,7 +350,7 @@ describe('the page', () => {
       await page.getByRole('button', { name: 'Stop' }).click();
       await expect.poll(price).toMatch(/^Ready: \d\.\d s\. It costs 0\.0\d+ USDC/);
       await page.getByRole('button', { name: 'Transcribe', exact: true }).click();
-      await expect.poll(() => page.locator('#cost').textContent(), { timeout: 120_000 }).toMatch(/^Cost: 0\.\d+ USDC/);
+      await expect.poll(() => page.locator('#cost').textContent()).toMatch(/^Cost: 0\.\d+ USDC/);
       expect(await page.locator('#answer').textContent()).toMatch(/morning/i);
       const charge = Number(/0\.\d+/.exec((await page.locator('#cost').textContent()) ?? '')?.[0]);
       await expectCharged(before, Math.round(charge * 1_000_000), DEMO_WALLET);

@@ -96,7 +96,7 @@ test('an S3 service that falls silent within an object', async () => {
         () => 'ended',
         (e) => `failed: ${e.message}`,
       ),
-      new Promise((r) => setTimeout(() => r('hangs'), 3_000)),
+      new Promise((r) => setTimeout(() => r('hangs'), 60_000)),
     ]);
     expect(outcome).toMatch(/^failed/);
   } finally {

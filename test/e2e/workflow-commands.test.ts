@@ -114,7 +114,7 @@ it('lists instances in pages, those that have ended included', async () => {
   type Page = { instances: { id: string; status: string; created: string; ended?: string }[]; cursor?: string };
   const list = async (...args: string[]) => JSON.parse(await ok('workflows', 'list', ...args, '--json')) as Page;
   await expect
-    .poll(async () => (await list('flow')).instances.map(({ id, status }) => [id, status]), { timeout: 20_000 })
+    .poll(async () => (await list('flow')).instances.map(({ id, status }) => [id, status]))
     .toEqual([
       ['three', 'errored'],
       ['two', 'waiting'],

@@ -31,6 +31,15 @@ export async function openBrowser(args: string[] = []): Promise<Browser> {
   });
 }
 
+/** Playwright waits for thirty seconds, which are short where other work keeps the machine busy. */
+const PATIENCE_MS = 120_000;
+
+export async function patientPage(context: Pick<BrowserContext, 'newPage'>): Promise<Page> {
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  return page;
+}
+
 export interface Opened {
   page: Page;
   /** Errors on the page's console, and refused or failed loads. */
@@ -41,7 +50,7 @@ export interface Opened {
 
 /** A page that notes what the browser complained about and asked for. */
 export async function newPage(context: BrowserContext): Promise<Opened> {
-  const page = await context.newPage();
+  const page = await patientPage(context);
   const complaints: string[] = [];
   const outside: string[] = [];
   page.on('console', (message) => {
