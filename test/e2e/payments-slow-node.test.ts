@@ -55,12 +55,16 @@ const leap = () => {
   vi.useFakeTimers({ toFake: ['Date'] });
   vi.setSystemTime(Date.now() + 2 * 3_600_000);
 };
-/** A busy node: it takes the transaction and answers as EIP-7966 says when the time is up. */
+/**
+ * A busy node: it takes the transaction and answers as EIP-7966 says when the time is up.
+ * @param when it comes to the transaction: after so many ms, or then
+ */
 const slowNode =
-  (error: () => Error, ms: number, method = 'eth_sendRawTransactionSync') =>
+  (error: () => Error, when: number | Promise<unknown>, method = 'eth_sendRawTransactionSync') =>
   async (ask: Ask, args: { method: string; params?: unknown[] }) => {
     if (args.method !== method) return ask(args);
-    setTimeout(() => void ask({ method: 'eth_sendRawTransaction', params: [args.params![0]] }).catch(() => {}), ms);
+    const due = typeof when === 'number' ? later(when) : when;
+    void due.then(() => ask({ method: 'eth_sendRawTransaction', params: [args.params![0]] })).catch(() => {});
     throw error();
   };
 const taken = (code: number) => () =>
@@ -75,8 +79,10 @@ test.each([4, 5, -32005])('a node that has taken a charge and answers %s has not
   rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
   rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
   const client = mppClient(network, key(0));
-  node = slowNode(taken(code), 1500);
+  const answered = Promise.withResolvers<void>();
+  node = slowNode(taken(code), answered.promise);
   expect((await client.fetch(`${rig.url}/a`)).status).toBe(503);
+  answered.resolve();
   await until(async () => (await stateOf()) === 'answered');
   await until(async () => (await balance(network, 'tempo', payTo)) === 50_000n);
 });
@@ -87,9 +93,11 @@ test('a clock that leaps ends no payment that the node has taken', async () => {
   rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
   const client = mppClient(network, key(0));
   const before = await balance(network, 'tempo', client.address);
-  node = slowNode(taken(-32005), 1500);
+  const answered = Promise.withResolvers<void>();
+  node = slowNode(taken(-32005), answered.promise);
   expect((await client.fetch(`${rig.url}/a`)).status).toBe(503);
   leap();
+  answered.resolve();
   const states = new Set<unknown>();
   await until(async () => {
     states.add(await stateOf());
@@ -108,8 +116,12 @@ test.each([
 ])('a node that has taken a settlement of x402 and answers %i %s has not refused it', async (code, message, leaps) => {
   const { x402 } = network;
   if (!x402) throw new Error('no x402 network');
+  const isKnown = message === 'already known';
   let isArmed = true;
   let isInPool = false;
+  // Where the host waits for its block, it comes meanwhile; otherwise when the caller has heard twice that it is not known yet.
+  const heard = Promise.withResolvers<void>();
+  const due = () => (isKnown ? later(1_500) : heard.promise);
   const server = createServer(async (request, response) => {
     const body = Buffer.concat(await request.toArray()).toString();
     const forward = async () => {
@@ -123,10 +135,13 @@ test.each([
     const isSent = isArmed && body.includes('"eth_sendRawTransaction"');
     if (isSent) {
       isInPool = true;
-      setTimeout(() => {
+      const toChain = () => {
         isInPool = false;
-        void forward().catch(() => undefined);
-      }, 1_500);
+        return forward();
+      };
+      void due()
+        .then(toChain)
+        .catch(() => undefined);
     }
     response.setHeader('content-type', 'application/json');
     const { id } = JSON.parse(body) as { id: number };
@@ -147,13 +162,14 @@ test.each([
     const client = x402Client(network, key(1));
     const before = await balance(network, 'usdc', client.address);
     const { status } = await client.fetch(`${rig.url}/a`);
-    expect(status).toBe(message === 'already known' ? 200 : 503);
+    expect(status).toBe(isKnown ? 200 : 503);
     isArmed = false;
     if (leaps) leap();
     // Sent again while it waits in the pool: told so, and never asked for another payment.
     const headers = { 'payment-signature': client.sent.signature ?? '' };
     const again = await fetch(`${rig.url}/a`, { headers });
     expect(again.status).toBe(status);
+    heard.resolve();
     await until(async () => (await stateOf()) === 'answered');
     await later(2_000);
     expect(await balance(network, 'usdc', payTo)).toBe(50_000n);
@@ -180,9 +196,11 @@ test('a price that changes while a payment is pending is not asked of who paid b
   for (const [path, method, sent, answer] of cases) {
     const client = mppClient(network, key(path === '/a' ? 0 : 2));
     const before = await balance(network, 'tempo', client.address);
-    node = slowNode(taken(-32005), 1500);
+    const answered = Promise.withResolvers<void>();
+    node = slowNode(taken(-32005), answered.promise);
     const init = { method, ...(sent === undefined ? {} : { body: sent }) };
     expect((await client.fetch(`${rig.url}${path}`, init)).status).toBe(503);
+    answered.resolve();
     const paid = before - (path === '/a' ? 50_000n : 200_000n);
     if (path === '/a') deployment.paidRoutes = parsePaidRoutes(routes('0.50'));
     else rig.operationPrice = micro(5_000_000n);
