@@ -58,7 +58,7 @@ export class RoutePublisher {
     const [rows, servable, previews] = await Promise.all([
       deployments.routed(clock.now()),
       domains.servable(),
-      deployments.previews(),
+      deployments.versions.previews(),
     ]);
     for (const { slug, state } of rows) if (state !== 'decommissioned') this.#deploying.delete(slug);
     // Until a table is there, instances answer.
@@ -91,7 +91,7 @@ export class RoutePublisher {
       ? this.#route(
           row,
           await domains.servableBy(row.tenant),
-          (await deployments.previews(row.tenant)).get(row.tenant) ?? [],
+          (await deployments.versions.previews(row.tenant)).get(row.tenant) ?? [],
         )
       : this.#deploying.has(slug)
         ? this.#waitingRoute(slug)

@@ -60,10 +60,10 @@ async function replace(deps: Parts, present: Deployment, change: DeploymentChang
 export async function keepPreview(
   deps: Parts,
   present: Deployment,
-  code: Parameters<Deployments['addVersion']>[1],
+  code: Parameters<Deployments['versions']['add']>[1],
 ): Promise<Version> {
   const { deployments, clock, routes } = deps;
-  const added = await deployments.addVersion(present.tenant, code, clock.now());
+  const added = await deployments.versions.add(present.tenant, code, clock.now());
   await forgetVersions(deps, present);
   await forgetAssets(deps, present);
   await routes.push(present.slug);
@@ -76,8 +76,8 @@ async function forgetOld(deps: Parts, updated: Deployment, { code, settings }: D
 }
 
 async function forgetVersions(deps: Parts, { tenant, slug }: Deployment): Promise<void> {
-  await deps.deployments
-    .forgetVersions(tenant, KEPT_VERSIONS)
+  await deps.deployments.versions
+    .forget(tenant, KEPT_VERSIONS)
     .then((digests) => deps.removeCode(digests))
     .catch((error) => deps.log.warn({ err: error, slug }, 'old versions were not removed'));
 }
@@ -85,7 +85,7 @@ async function forgetVersions(deps: Parts, { tenant, slug }: Deployment): Promis
 /** Removes static files that no kept version has. */
 async function forgetAssets({ deployments, assets, log }: Parts, { tenant, slug, ...row }: Deployment): Promise<void> {
   try {
-    const used = [row, ...(await deployments.versions(tenant))].flatMap(({ assets: files }) => files ?? []);
+    const used = [row, ...(await deployments.versions.of(tenant))].flatMap(({ assets: files }) => files ?? []);
     await assets.collect(tenant, used);
   } catch (error) {
     log.warn({ err: error, slug }, 'old static files were not removed');

@@ -7,8 +7,9 @@ import type { AssetSettings, BindingSet, TenantId } from '../shared/contracts.ts
 import { Problem } from '../shared/problem.ts';
 import { AutoRenewals } from './auto-renewals.ts';
 import { type Changes, NO_CHANGES } from './changes.ts';
-import { DeploymentMemory, type Transaction } from './deployment-memory.ts';
+import { DeploymentMemory } from './deployment-memory.ts';
 import { DeploymentTerms } from './deployment-terms.ts';
+import { type CodeVersion, DeploymentVersions, newPreview, nextVersion } from './deployment-versions.ts';
 import { and, asc, desc, eq, inArray, isNotNull, isNull, ne, or, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { OperatorDecisions } from './operator-decisions.ts';
@@ -19,13 +20,11 @@ import {
   type StoredPaidRoute,
   secrets,
   slugClaims,
-  type Version,
   versions,
 } from './schema/deployments.ts';
 import type { SealedSecret } from './secrets.ts';
 import { nameSharedStores } from './shared-stores.ts';
 import { SlugClaims } from './slug-claims.ts';
-import { unusedCode } from './unused-code.ts';
 
 export const DAY_MS = 86_400_000;
 /** What a route is made of. To read all columns of ten thousand deployments takes a start three times as long. */
@@ -60,12 +59,6 @@ export interface DeploymentSettings {
   paidRoutes: StoredPaidRoute[];
   payTo: string;
   notify: string | null;
-}
-
-export interface CodeVersion {
-  digest: string;
-  bytes: number;
-  handlers: string[];
 }
 
 export interface NewDeployment {
@@ -123,18 +116,6 @@ export function newTenantId(): TenantId {
   return `t${randomBytes(10).toString('hex')}`;
 }
 
-function newPreview(): string {
-  return randomBytes(6).toString('hex');
-}
-
-async function nextVersion(tx: Transaction, tenant: TenantId): Promise<number> {
-  const [latest] = await tx
-    .select({ version: sql<number>`max(${versions.version})` })
-    .from(versions)
-    .where(eq(versions.tenant, tenant));
-  return (latest?.version ?? 0) + 1;
-}
-
 /** What a change may set. All else has its own ways: an end, a renewal or a warning may have come meanwhile. */
 function changeable(row: Deployment) {
   const { digest, handlers, version, compatibilityDate, compatibilityFlags } = row;
@@ -158,6 +139,7 @@ function changeable(row: Deployment) {
 export class Deployments {
   readonly #db: Database;
   readonly #memory: DeploymentMemory;
+  readonly versions: DeploymentVersions;
   readonly claims: SlugClaims;
   readonly terms: DeploymentTerms;
   readonly autoRenewals: AutoRenewals;
@@ -168,6 +150,7 @@ export class Deployments {
     this.#db = db;
     this.#memory = new DeploymentMemory(db);
     changes.on('deployments', () => this.#memory.forget());
+    this.versions = new DeploymentVersions(db);
     this.claims = new SlugClaims(db, (slug) => this.bySlug(slug));
     this.terms = new DeploymentTerms(db, this.#memory);
     this.autoRenewals = new AutoRenewals(db);
@@ -327,10 +310,6 @@ export class Deployments {
     return Object.fromEntries(rows.map(({ state, count }) => [state, count]));
   }
 
-  async versions(tenant: TenantId) {
-    return await this.#db.select().from(versions).where(eq(versions.tenant, tenant)).orderBy(desc(versions.version));
-  }
-
   /** Idempotent by tenant id. @throws Problem slug_taken if another deployment lives under the slug */
   async create(input: NewDeployment, now: number): Promise<Deployment> {
     return await this.#memory.transaction(async (tx) => {
@@ -427,50 +406,6 @@ export class Deployments {
     });
   }
 
-  /** Keeps a version that is not live. @throws Problem gone when the deployment was decommissioned meanwhile */
-  async addVersion(
-    tenant: TenantId,
-    code: CodeVersion & { madeBy: string; assets: AssetSettings | null },
-    now: number,
-  ): Promise<Version> {
-    return await this.#db.transaction(async (tx) => {
-      const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
-      if (!row || row.state === 'decommissioned') throw new Problem('gone', 'This deployment was decommissioned.');
-      const version = await nextVersion(tx, tenant);
-      const [added] = await tx
-        .insert(versions)
-        .values({ tenant, version, createdAt: now, preview: newPreview(), note: 'preview', ...code })
-        .returning();
-      if (!added) throw new Error('insert returned nothing');
-      return added;
-    });
-  }
-
-  /** The version with that id in its address. */
-  async preview(tenant: TenantId, id: string): Promise<Version | undefined> {
-    const [row] = await this.#db
-      .select()
-      .from(versions)
-      .where(and(eq(versions.tenant, tenant), eq(versions.preview, id)));
-    return row;
-  }
-
-  /** Ids in the addresses of versions: of one tenant, or of all. */
-  async previews(tenant?: TenantId): Promise<Map<TenantId, string[]>> {
-    const rows = await this.#db
-      .select({ tenant: versions.tenant, preview: versions.preview })
-      .from(versions)
-      .where(and(isNotNull(versions.preview), tenant === undefined ? undefined : eq(versions.tenant, tenant)));
-    const found = new Map<TenantId, string[]>();
-    for (const { tenant, preview } of rows) {
-      if (preview === null) continue;
-      const ids = found.get(tenant) ?? [];
-      found.set(tenant, ids);
-      ids.push(preview);
-    }
-    return found;
-  }
-
   /** What `restore` needs to take back a change: the row, its secrets and its newest version. */
   async snapshot(tenant: TenantId): Promise<DeploymentSnapshot> {
     return await this.#db.transaction(async (tx) => {
@@ -506,37 +441,6 @@ export class Deployments {
         await tx.delete(versions).where(and(eq(versions.tenant, tenant), eq(versions.version, failed.version)));
       }
     });
-  }
-
-  /**
-   * Forgets the oldest versions of a deployment; the newest two and the one that it runs are always kept.
-   * @param keep versions, and bytes of their code, each digest once
-   * @returns digests that nothing else uses
-   */
-  async forgetVersions(tenant: TenantId, keep: { count: number; bytes: number }): Promise<string[]> {
-    return await this.#db.transaction(async (tx) => {
-      const own = await tx.select().from(versions).where(eq(versions.tenant, tenant)).orderBy(desc(versions.version));
-      const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
-      const counted = new Set<string>();
-      let together = 0;
-      const old = own.filter(({ version, digest, bytes }, index) => {
-        if (!counted.has(digest)) together += bytes;
-        counted.add(digest);
-        return index > 1 && version !== row?.version && (index >= keep.count || together > keep.bytes);
-      });
-      if (old.length === 0) return [];
-      const numbers = old.map(({ version }) => version);
-      await tx.delete(versions).where(and(eq(versions.tenant, tenant), inArray(versions.version, numbers)));
-      return await unusedCode(
-        tx,
-        old.map(({ digest }) => digest),
-      );
-    });
-  }
-
-  /** Which of these digests neither a version nor a deploy that is being paid for needs. */
-  async unusedCode(digests: string[]): Promise<string[]> {
-    return await unusedCode(this.#db, digests);
   }
 
   async secretNames(tenant: TenantId): Promise<string[]> {

@@ -114,7 +114,7 @@ async function putKeys(keyFiles: KeyFiles, { data }: Folders): Promise<void> {
 /** @returns how many versions */
 async function putCode(deployments: Deployments, from: CodeStore, to: SharedCode): Promise<number> {
   const digests = await from.list();
-  const unused = new Set(await deployments.unusedCode(digests));
+  const unused = new Set(await deployments.versions.unusedCode(digests));
   const used = digests.filter((digest) => !unused.has(digest));
   for (const digest of used) await to.put(digest, await from.get(digest));
   return used.length;

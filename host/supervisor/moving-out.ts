@@ -134,7 +134,7 @@ function notEmpty(folder: string): Problem {
 
 async function takeCode(deployments: Deployments, to: CodeStore, { code }: SharedBucket): Promise<number> {
   const digests = await code.digests();
-  const unused = new Set(await deployments.unusedCode(digests));
+  const unused = new Set(await deployments.versions.unusedCode(digests));
   const used = digests.filter((digest) => !unused.has(digest));
   for (const digest of used) await to.get(digest);
   return used.length;

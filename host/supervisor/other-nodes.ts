@@ -66,7 +66,7 @@ export class OtherNodes {
     const [rows, servable, previews] = await Promise.all([
       deployments.routable(clock.now()),
       domains.servable(),
-      deployments.previews(),
+      deployments.versions.previews(),
     ]);
     return new Map(
       rows.map((row) => [

@@ -17,7 +17,7 @@ function rig(deploying: string[] = [], prepare = async (_tenant: string) => {}) 
     deployments: {
       bySlug: async (slug: string) => rows.get(slug),
       routed: async () => [...rows.values()],
-      previews: async () => new Map(),
+      versions: { previews: async () => new Map() },
     },
     domains: { servable: async () => new Map(), servableBy: async () => [] },
     changes: NO_CHANGES,

@@ -111,7 +111,7 @@ it('changes at the same time do not set more secrets than there may be', async (
 
 it('the newest 50 versions are kept, and code that nothing else needs goes with the older ones', async () => {
   for (let at = 0; at < 51; at++) expect(await put({ code: 'x' })).toBeUndefined();
-  const kept = await deployments.versions('t1');
+  const kept = await deployments.versions.of('t1');
   expect([kept.length, kept[0]?.version, kept.at(-1)?.version]).toEqual([50, 52, 3]);
   expect(removed).toEqual(['d1', 'd2']);
 }, 20_000);
@@ -119,10 +119,10 @@ it('the newest 50 versions are kept, and code that nothing else needs goes with 
 it('versions past 100 MB together go, however few; the newest two stay', async () => {
   bytes = 60_000_000;
   for (let at = 0; at < 2; at++) expect(await put({ code: 'x' })).toBeUndefined();
-  expect([(await deployments.versions('t1')).map(({ version }) => version), removed]).toEqual([[3, 2], ['d1']]);
+  expect([(await deployments.versions.of('t1')).map(({ version }) => version), removed]).toEqual([[3, 2], ['d1']]);
   bytes = 20_000_000;
   for (let at = 0; at < 2; at++) expect(await put({ code: 'x' })).toBeUndefined();
-  expect((await deployments.versions('t1')).map(({ version }) => version)).toEqual([5, 4, 3]);
+  expect((await deployments.versions.of('t1')).map(({ version }) => version)).toEqual([5, 4, 3]);
   expect(removed).toEqual(['d1', 'd2']);
 });
 

@@ -72,7 +72,7 @@ it('two changes at once that do not start leave what was there before', async ()
   const done = await Promise.allSettled([first, put('broken too')]);
   expect(done.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
   expect(await deployments.byTenant(present.tenant)).toMatchObject({ digest: 'works', version: 1 });
-  expect(await deployments.versions(present.tenant)).toHaveLength(1);
+  expect(await deployments.versions.of(present.tenant)).toHaveLength(1);
   expect(await secrets.reveal(present.tenant)).toEqual({ KEY: 'kept' });
 });
 

@@ -119,31 +119,31 @@ describe('deployments', () => {
     expect(await deployments.terms.markPurged(gone.tenant, NOW + TERM)).toEqual(['d2']);
     expect(await secrets.reveal(gone.tenant)).toEqual({});
     expect(await deployments.terms.duePurges(NOW + TERM)).toEqual([]);
-    expect(await deployments.versions(stays.tenant)).toHaveLength(1);
+    expect(await deployments.versions.of(stays.tenant)).toHaveLength(1);
   });
 
   it('keeps versions that are not live, each at an address of its own', async () => {
     const { tenant } = await deployments.create(input('hello'), NOW);
     const code = { digest: 'd2', bytes: 1, handlers: ['fetch'], assets: null, madeBy: '0xa' };
-    const added = await Promise.all([1, 2, 3].map(() => deployments.addVersion(tenant, code, NOW)));
+    const added = await Promise.all([1, 2, 3].map(() => deployments.versions.add(tenant, code, NOW)));
     // Which of them is first is nobody's promise.
     added.sort((a, b) => a.version - b.version);
     expect(added.map(({ version }) => version)).toEqual([2, 3, 4]);
     expect(await deployments.byTenant(tenant)).toMatchObject({ version: 1, digest: 'd1', revision: 1 });
-    const ids = (await deployments.previews()).get(tenant) ?? [];
+    const ids = (await deployments.versions.previews()).get(tenant) ?? [];
     expect(new Set(ids).size).toBe(4);
     expect(ids.every((id) => /^[0-9a-f]{12}$/.test(id))).toBe(true);
     const [second] = added;
-    expect(await deployments.preview(tenant, second?.preview ?? '')).toEqual(second);
+    expect(await deployments.versions.preview(tenant, second?.preview ?? '')).toEqual(second);
     const other = await deployments.create(input('other'), NOW);
-    expect(await deployments.preview(other.tenant, second?.preview ?? '')).toBeUndefined();
+    expect(await deployments.versions.preview(other.tenant, second?.preview ?? '')).toBeUndefined();
     // What is live is kept, however many come after it.
-    await deployments.forgetVersions(tenant, { count: 2, bytes: 1_000 });
-    expect((await deployments.versions(tenant)).map(({ version }) => version)).toEqual([4, 3, 1]);
+    await deployments.versions.forget(tenant, { count: 2, bytes: 1_000 });
+    expect((await deployments.versions.of(tenant)).map(({ version }) => version)).toEqual([4, 3, 1]);
     const change = { code: { digest: 'd3', bytes: 1, handlers: [], note: 'update' } };
     expect((await deployments.update(tenant, change, NOW)).version).toBe(5);
     await deployments.terms.decommission(tenant, NOW, 0, 0);
-    await expect(deployments.addVersion(tenant, code, NOW)).rejects.toMatchObject({ code: 'gone' });
+    await expect(deployments.versions.add(tenant, code, NOW)).rejects.toMatchObject({ code: 'gone' });
   });
 
   it('takes back a change that did not start, secrets included', async () => {
@@ -157,7 +157,7 @@ describe('deployments', () => {
     await deployments.restore(before, failed, NOW + 2);
     expect(await deployments.byTenant(tenant)).toMatchObject({ digest: 'd1', version: 1, revision: 3 });
     expect(await secrets.reveal(tenant)).toEqual({ KEEP: 'old' });
-    expect(await deployments.versions(tenant)).toHaveLength(1);
+    expect(await deployments.versions.of(tenant)).toHaveLength(1);
   });
 
   it('takes back no warning that came while a change did not start', async () => {
@@ -177,7 +177,7 @@ describe('deployments', () => {
         VALUES ('pay_1','c','h','tempo/charge','operation','deploy','operation:deploy','a','p','d','r','t','direct',1,'settling','{}',?,0,0)`,
       args: [JSON.stringify({ code: { digest: waited } })],
     });
-    expect(await deployments.unusedCode(['d1', waited, stray])).toEqual([stray]);
+    expect(await deployments.versions.unusedCode(['d1', waited, stray])).toEqual([stray]);
   });
 
   it('takes nothing back of a deployment that its owner ended meanwhile', async () => {

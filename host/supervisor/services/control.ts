@@ -80,7 +80,7 @@ const removeCode = service({
   needs: { codeStore, stores },
   start: ({ codeStore, stores: { deployments } }) =>
     async function removeCode(digests: string[]): Promise<void> {
-      const isUnused = async (digest: string) => (await deployments.unusedCode([digest])).length > 0;
+      const isUnused = async (digest: string) => (await deployments.versions.unusedCode([digest])).length > 0;
       await Promise.all(digests.map((digest) => codeStore.remove(digest, () => isUnused(digest))));
     },
 });
@@ -482,7 +482,7 @@ const timers = service({
     );
     const sweepCode = (): Promise<void> =>
       codeStore
-        .sweep((digests) => stores.deployments.unusedCode(digests))
+        .sweep((digests) => stores.deployments.versions.unusedCode(digests))
         .catch((error: Error) => {
           log.warn({ err: error }, 'code that nothing uses was not removed');
         });
@@ -500,7 +500,7 @@ const timers = service({
     if (cluster) {
       scheduler.every(SHARED_CODE_SWEEP_MS, 'code of all nodes', () =>
         stores.registry.leases.run(TIMED_WORK, () =>
-          cluster.bucket.code.sweep((digests) => stores.deployments.unusedCode(digests)),
+          cluster.bucket.code.sweep((digests) => stores.deployments.versions.unusedCode(digests)),
         ),
       );
       const isGone = async (tenant: string) => (await stores.deployments.byTenant(tenant)) === undefined;

@@ -192,7 +192,7 @@ const instanceSpecs = service({
           egressAllow: [],
         };
       }
-      const version = preview === undefined ? undefined : await deployments.preview(tenant, preview);
+      const version = preview === undefined ? undefined : await deployments.versions.preview(tenant, preview);
       if (preview !== undefined && !version)
         throw new Problem('not_found', `${slug} has no such version any more; turnpike versions lists them.`);
       // All else is as it is for the one that is live.

@@ -62,7 +62,7 @@ export function tenantReportsEndpoints({ control, deployments }: OperatorDeps): 
       },
       async handle(call) {
         const { tenant, slug, version: current } = await tenantOf(call);
-        const rows = await deployments.versions(tenant);
+        const rows = await deployments.versions.of(tenant);
         return json({
           slug,
           current,

@@ -1,7 +1,8 @@
 /** PUT /_admin/code/:slug: the owner replaces code, secrets or settings; no request fails meanwhile. */
 import { isDeepStrictEqual } from 'node:util';
 import type { Payer } from '../../../payments/types.ts';
-import type { CodeVersion, DeploymentChange, DeploymentSettings } from '../../../registry/deployments.ts';
+import type { CodeVersion } from '../../../registry/deployment-versions.ts';
+import type { DeploymentChange, DeploymentSettings } from '../../../registry/deployments.ts';
 import type { DeployKey } from '../../../registry/schema/deploy-keys.ts';
 import type { Deployment } from '../../../registry/schema/deployments.ts';
 import type { BindingSet } from '../../../shared/contracts.ts';
@@ -112,7 +113,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
   }
 
   async function liveCode({ tenant, version }: Deployment): Promise<CodeVersion> {
-    const live = (await deployments.versions(tenant)).find((one) => one.version === version);
+    const live = (await deployments.versions.of(tenant)).find((one) => one.version === version);
     if (!live) throw new Problem('conflict', 'What is live is no kept version; send the code, too.');
     const { digest, bytes, handlers } = live;
     return { digest, bytes, handlers };

@@ -25,7 +25,7 @@ export function versionsEndpoint(deps: ControlDeps): Endpoint {
     handle: async (call) => {
       const owned = await requireOwner(deps, call, `GET /_admin/${call.params.slug}/versions`);
       if ('response' in owned) return owned.response;
-      const rows = await deps.deployments.versions(owned.deployment.tenant);
+      const rows = await deps.deployments.versions.of(owned.deployment.tenant);
       return json({
         slug: owned.deployment.slug,
         current: owned.deployment.version,
@@ -98,7 +98,7 @@ async function rollBack(
   madeBy: string,
 ): Promise<Deployment> {
   const { tenant, slug, crons } = deployment;
-  const target = (await deps.deployments.versions(tenant)).find((row) => row.version === version);
+  const target = (await deps.deployments.versions.of(tenant)).find((row) => row.version === version);
   if (!target) throw new Problem('not_found', `${slug} has no version ${version}; see /versions.`);
   if (crons.length > 0 && !target.handlers.includes('scheduled')) {
     throw fieldProblem('/version', `is a version without scheduled(), which the deployment's crons need`);
