@@ -10,10 +10,12 @@ import type { Folders } from './folders.ts';
 import { isLoopback } from './process-settings.ts';
 import { give, service, startServices } from './service.ts';
 import { publicSocket, publicUrl, stores } from './services/base.ts';
-import { builtinDeploys, observation, operatorApi, serving } from './services/control.ts';
+import { operatorApi } from './services/control.ts';
 import * as given from './services/given.ts';
 import { runtime } from './services/instances.ts';
+import { observation } from './services/observation.ts';
 import { network } from './services/payments.ts';
+import { builtinDeploys, serving } from './services/serving.ts';
 
 export interface RunningHost {
   url: string;
