@@ -2,10 +2,9 @@
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
 import { createRequire } from 'node:module';
-import { type AddressInfo, connect, createServer, type Server } from 'node:net';
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Credentials, credentialsOf } from '../../../host/bindings/objects-bucket/credentials.ts';
@@ -14,6 +13,7 @@ import { INLINE_BYTES, INSTANCES_BYTES, LEASE_BYTES, ROW_BYTES } from '../../../
 import { BucketRecords, type Sql } from '../../../host/bindings/objects-bucket/records.ts';
 import { DiskBlobs } from '../../../host/bindings/store-process/blobs/disk.ts';
 import { postgresPrograms } from '../../e2e/support/databases.ts';
+import { until } from '../../e2e/support/until.ts';
 import { PostgresServer } from '../../registry/support/postgres-server.ts';
 import { type PgTestPool, pgPool } from './support/pg-pool.ts';
 
@@ -48,8 +48,10 @@ describe.skipIf(!postgresPrograms())('the bucket of objects', () => {
   let postgres: PostgresServer;
   let pool: PgTestPool;
   let records: BucketRecords;
-  /** How much longer the database takes. */
-  let databaseMs = 0;
+  /** What the database waits for before it answers. */
+  let held: Promise<void> | undefined;
+  /** The gateway's ends of connections. */
+  const accepted: Socket[] = [];
   let gateway: BucketGateway;
   const listeners: Server[] = [];
   /** Each for the connections of one tenant's sandbox. */
@@ -60,14 +62,17 @@ describe.skipIf(!postgresPrograms())('the bucket of objects', () => {
     pool = pgPool(postgres.create('bucket'));
     const sql: Sql = {
       query: async (query) => {
-        await delay(databaseMs);
+        await held;
         return await pool.query(query);
       },
     };
     records = await BucketRecords.open(sql, (tenant) => new DiskBlobs(path.join(folder, tenant)));
     gateway = new BucketGateway({ records, log: pino({ level: 'silent' }) });
     const listen = async (tenant: string, credentials: Credentials): Promise<number> => {
-      const server = createServer((socket) => gateway.accept({ tenant, credentials, quotaBytes: QUOTA }, socket));
+      const server = createServer((socket) => {
+        accepted.push(socket);
+        gateway.accept({ tenant, credentials, quotaBytes: QUOTA }, socket);
+      });
       listeners.push(server);
       await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
       return (server.address() as AddressInfo).port;
@@ -335,16 +340,24 @@ describe.skipIf(!postgresPrograms())('the bucket of objects', () => {
   });
 
   test('the lease of an instance does not wait for the owners of many new objects', async () => {
-    databaseMs = 10;
+    const asked = accepted.length;
+    const database = Promise.withResolvers<void>();
+    held = database.promise;
     let answered = 0;
     const owners = Array.from({ length: 80 }, async (_, at) => {
       expect((await ask(`/objects/alice/v1/objects/${at}/own.json`)).status).toBe(404);
       answered += 1;
     });
-    expect((await put('v1/nodes/1', '{}')).status).toBe(200);
+    const arrived = (count: number) => () =>
+      accepted.slice(asked).filter((socket) => socket.bytesRead > 0).length >= count;
+    await until(arrived(80));
+    const lease = put('v1/nodes/1', '{}');
+    await until(arrived(81));
+    database.resolve();
+    expect((await lease).status).toBe(200);
     expect(answered).toBeLessThan(60);
     await Promise.all(owners);
-    databaseMs = 0;
+    held = undefined;
   });
 
   test('answers 503 while the database is away, and goes on afterwards', async () => {
