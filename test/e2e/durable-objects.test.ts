@@ -133,13 +133,13 @@ describe('state', () => {
 });
 
 describe('alarms', () => {
-  test('fire while it runs, and start it where it does not, within a second of their time', async () => {
+  test('fire while it runs, and start it where it does not', async () => {
     const warm = (await call('/ROOMS/warm/wake/300')) as number;
     const fired = await until(
       async () => ((await call('/ROOMS/warm/alarms')) as number[])[0],
       'the alarm of a running instance',
     );
-    expect(fired - warm).toBeLessThan(1_000);
+    expectTime('an alarm of a running instance', fired - warm, 1_000);
 
     const cold = (await call('/ROOMS/cold/wake/1500')) as number;
     await rig.runtime.stop('chat', 'idle', { drainMs: 0 });
@@ -147,7 +147,7 @@ describe('alarms', () => {
     await until(() => rig.runtime.status('chat').state === 'warm', 'the start for an alarm');
     const woken = await until(async () => ((await call('/ROOMS/cold/alarms')) as number[])[0]);
     expect(woken - cold).toBeGreaterThanOrEqual(0);
-    expect(woken - cold).toBeLessThan(1_000);
+    expectTime('an alarm that starts its instance', woken - cold, 1_000);
   });
 
   test('that were set before a kill of the host are found by the next', async () => {
@@ -239,7 +239,7 @@ describe('an update', () => {
     await rig.deploy('busy', code(6), { bindings: BINDINGS });
     const startedAt = performance.now();
     await rig.runtime.activate('busy');
-    expect(performance.now() - startedAt).toBeLessThan(6_000);
+    expectTime('an update that lets a call end', performance.now() - startedAt, 6_000);
     expect(await slow).toBe('slow is done');
     await closed;
     expect(await call('/ROOMS/a/version', 'busy')).toBe(6);

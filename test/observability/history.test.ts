@@ -16,6 +16,7 @@ import {
 } from '../../host/observability/history.ts';
 import { HistorySampler, Tally } from '../../host/observability/history-sampler.ts';
 import { historyOf, stepsOf, tenantHistory } from '../../host/observability/history-view.ts';
+import { expectTime } from '../times.ts';
 
 const START = Date.parse('2026-11-20T10:00:00Z');
 const tenant = (number: number) => `t${number.toString(16).padStart(20, '0')}`;
@@ -225,7 +226,7 @@ describe('what charts are told', () => {
       await history.add(START + minute * MINUTE_MS, sample({ requests: 1 }));
     const from = performance.now();
     const { points } = historyOf([await stepsOf(history, 'month', START + (KEPT_MINUTES - 1) * MINUTE_MS)]);
-    expect(performance.now() - from).toBeLessThan(2_000);
+    expectTime('30 days of full minutes', performance.now() - from, 2_000);
     expect(points.length).toBe(180);
     await history.close();
   });

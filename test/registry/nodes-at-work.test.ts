@@ -23,6 +23,7 @@ import { AdjustableClock, ManualClock } from '../../host/shared/clock.ts';
 import { ZERO } from '../../host/shared/money.ts';
 import { TIMED_WORK, TimedWork } from '../../host/supervisor/timed-work.ts';
 import { postgresPrograms } from '../e2e/support/databases.ts';
+import { expectTime } from '../times.ts';
 import { newDeployment } from './support/new-deployment.ts';
 import { paymentsOn } from './support/paying.ts';
 import { PostgresServer } from './support/postgres-server.ts';
@@ -191,7 +192,7 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     console.info(
       `taken over after ${takenOver.join(', ')} ms of a lease of ${LEASE_MS}; refused: ${chain.refused.length}`,
     );
-    for (const ms of takenOver) expect(ms).toBeLessThan(LEASE_MS + STOPPED_WRITE_MS);
+    for (const ms of takenOver) expectTime('a take-over', ms, LEASE_MS + STOPPED_WRITE_MS);
     for (const { process: child } of nodes) await end(child);
 
     const store = paymentsOn(watcher);
