@@ -1,10 +1,11 @@
 /** What is told when files or an S3 refuse a backup or what it brings back: their own words, and what to do. */
+import { fullDisk } from '../shared/full-disk.ts';
 import { Problem } from '../shared/problem.ts';
 
 /**
  * @param what came of it, as `No backup was made`
  * @param place that is written to
- * @throws Problem invalid_config instead of an error of the system or of S3; others as they are
+ * @throws Problem disk_full or invalid_config instead of an error of the system or of S3; others as they are
  */
 export async function tellingPlace<T>(what: string, place: string, work: () => Promise<T>): Promise<T> {
   try {
@@ -12,7 +13,7 @@ export async function tellingPlace<T>(what: string, place: string, work: () => P
   } catch (error) {
     if (error instanceof Problem || !isRefusal(error)) throw error;
     throw new Problem(
-      'invalid_config',
+      fullDisk(error) ? 'disk_full' : 'invalid_config',
       `${what}: ${error.message}. Make room in ${place}, give the right to write there, or name another place.`,
       { cause: error },
     );

@@ -28,6 +28,7 @@ import { runBackup, runRestore } from '../../host/backup/index.ts';
 import { makeContent, manifestText, openManifest } from '../../host/backup/manifest.ts';
 import { openBackupStore } from '../../host/backup/open-store.ts';
 import { BackupKeys } from '../../host/backup/passphrase.ts';
+import { tellingPlace } from '../../host/backup/refusals.ts';
 import { restoreBackup } from '../../host/backup/restore.ts';
 import { openRegistry } from '../../host/registry/index.ts';
 import { readRestored } from '../../host/registry/payments/restored.ts';
@@ -287,6 +288,14 @@ describe('a backup', () => {
     await expect(backup()).rejects.toMatchObject({
       code: 'invalid_config',
       message: expect.stringMatching(/^No backup was made: ENOTDIR.* Make room in .*file\/2026-01-02T03-04-05Z/),
+    });
+  });
+
+  it('says so where its disk is full', async () => {
+    const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
+    await expect(tellingPlace('No backup was made', '/backups', () => Promise.reject(full))).rejects.toMatchObject({
+      code: 'disk_full',
+      message: expect.stringMatching(/^No backup was made: ENOSPC.* Make room in \/backups/),
     });
   });
 
