@@ -21,7 +21,7 @@ class LongFirst extends BaseSequencer {
 /** The real programs, on two cores: a file with what did not come about in time is run again (scripts/vitest.mjs). */
 const e2e = {
   testTimeout: 400_000,
-  hookTimeout: 180_000,
+  hookTimeout: 400_000,
 };
 
 /**
