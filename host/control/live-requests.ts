@@ -11,26 +11,33 @@ export interface LiveRequestsParts {
   logs: Pick<LogStore, 'tell'>;
   deployments: Pick<Deployments, 'lookUp'>;
   clock: Clock;
-  /** Tells every edge whom to watch. */
-  watch(slugs: string[]): void;
+  /** Tells every edge whom to watch. Resolves when they know, and never rejects. */
+  watch(slugs: string[]): Promise<void>;
+}
+
+export interface Watch {
+  /** Resolves when edges tell requests of the slug. */
+  told: Promise<void>;
+  /** Calling it again does nothing. */
+  end(): void;
 }
 
 export class LiveRequests {
   readonly #parts: LiveRequestsParts;
   /** Slug -> how many watch it. */
   readonly #watchers = new Map<string, number>();
+  #told = Promise.resolve();
 
   constructor(parts: LiveRequestsParts) {
     this.#parts = parts;
   }
 
-  /** @returns ends it; calling it again does nothing */
-  watch(slug: string): () => void {
+  watch(slug: string): Watch {
     const before = this.#watchers.get(slug) ?? 0;
     this.#watchers.set(slug, before + 1);
-    if (before === 0) this.#parts.watch(this.watched());
+    if (before === 0) this.#tell();
     let open = true;
-    return () => {
+    const end = () => {
       if (!open) return;
       open = false;
       const left = (this.#watchers.get(slug) ?? 1) - 1;
@@ -39,8 +46,13 @@ export class LiveRequests {
         return;
       }
       this.#watchers.delete(slug);
-      this.#parts.watch(this.watched());
+      this.#tell();
     };
+    return { told: this.#told, end };
+  }
+
+  #tell(): void {
+    this.#told = this.#parts.watch(this.watched());
   }
 
   watched(): string[] {

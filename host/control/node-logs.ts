@@ -123,20 +123,26 @@ export class NodeLogs {
    * The newest lines, then every further one until `signal` aborts or the log is gone. Of another node, what is said while
    * it does not answer comes when it does.
    * @param watch slug whose requests are told, too
+   * @param live called when nothing is missed any more of what happens here
    * @throws Problem invalid_field
    */
-  async *follow(query: LogQuery, watch: string | undefined, signal: AbortSignal): AsyncGenerator<LogLine> {
+  async *follow(
+    query: LogQuery,
+    watch: string | undefined,
+    signal: AbortSignal,
+    live?: () => void,
+  ): AsyncGenerator<LogLine> {
     const { logs, others } = this.#parts;
     if (others.own === undefined) {
       const [newest] = await logs.read(query.tenant, { limit: 1 });
       const recent = await logs.read(query.tenant, { ...query, after: numberOf(query.after) });
       yield* recent;
-      yield* this.#own(query.tenant, recent.at(-1)?.id ?? newest?.id ?? 0, watch, signal);
+      yield* this.#own(query.tenant, recent.at(-1)?.id ?? newest?.id ?? 0, watch, signal, live);
       return;
     }
     const { lines, place } = await this.#readAll(others.own, query, placeOf(query.after));
     yield* lines;
-    yield* this.#followAll(others.own, query.tenant, place, watch, signal);
+    yield* this.#followAll(others.own, query.tenant, place, watch, signal, live);
   }
 
   async #readAll(own: string, { limit, since, tenant }: LogQuery, from: Place) {
@@ -168,6 +174,7 @@ export class NodeLogs {
     place: Place,
     watch: string | undefined,
     signal: AbortSignal,
+    live?: () => void,
   ): AsyncGenerator<LogLine> {
     const { others } = this.#parts;
     const ended = new AbortController();
@@ -179,7 +186,7 @@ export class NodeLogs {
       if (!over.aborted && !lines.write(line)) await once(lines, 'drain', { signal: over });
     };
     const here = async () => {
-      const source = this.#own(tenant, place.ids.get(own) ?? 0, watch, over);
+      const source = this.#own(tenant, place.ids.get(own) ?? 0, watch, over, live);
       for await (const entry of source) await put(this.#line(place, own, entry));
       ended.abort();
     };
@@ -231,14 +238,17 @@ export class NodeLogs {
     after: number,
     watch: string | undefined,
     signal: AbortSignal,
+    live?: () => void,
   ): AsyncGenerator<LogEntry | RequestEntry> {
     const { logs, liveRequests } = this.#parts;
-    const lines = logs.tail(tenant, signal, after, watch !== undefined);
-    const unwatch = watch === undefined ? undefined : liveRequests.watch(watch);
+    const begun = Promise.withResolvers<void>();
+    const lines = logs.tail(tenant, signal, after, watch !== undefined, begun.resolve);
+    const watching = watch === undefined ? undefined : liveRequests.watch(watch);
+    void Promise.all([begun.promise, watching?.told]).then(live);
     try {
       yield* lines;
     } finally {
-      unwatch?.();
+      watching?.end();
     }
   }
 

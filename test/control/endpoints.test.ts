@@ -42,7 +42,12 @@ function call(method: string, url: string, headers: Record<string, string> = {})
 }
 
 const nodeLogs = (logs: Pick<LogStore, 'read' | 'tail'>) =>
-  new NodeLogs({ logs, liveRequests: { watch: () => () => undefined }, others: NO_OTHERS, now: Date.now });
+  new NodeLogs({
+    logs,
+    liveRequests: { watch: () => ({ told: Promise.resolve(), end: () => undefined }) },
+    others: NO_OTHERS,
+    now: Date.now,
+  });
 
 it('a follower of a log that does not read costs a bounded amount of memory', async () => {
   const logs = new LogStore({ folder, clock: { now: () => Date.now() } as never, maxBytes: 100_000 });
@@ -113,12 +118,35 @@ it.each([
   const seen: string[] = [];
   setTimeout(() => void say('new'), 200);
   while (seen.at(-1) !== 'new') {
-    const { value } = (await reader?.read()) ?? {};
-    seen.push(/"text":"([^"]*)"/.exec(new TextDecoder().decode(value))?.[1] ?? '?');
+    const text = new TextDecoder().decode((await reader?.read())?.value);
+    if (text !== ': live\n\n') seen.push(/"text":"([^"]*)"/.exec(text)?.[1] ?? '?');
   }
   await reader?.cancel();
   await logs.close();
   expect(seen).toEqual(wanted);
+});
+
+it('a follower is told that it is live when the edges have been told, and not before', async () => {
+  const logs = new LogStore({ folder, clock: { now: () => Date.now() } as never, maxBytes: 100_000 });
+  const told = Promise.withResolvers<void>();
+  const liveRequests = { watch: () => ({ told: told.promise, end: () => undefined }) };
+  const parts = {
+    nodeLogs: new NodeLogs({ logs, liveRequests, others: NO_OTHERS, now: Date.now }),
+    deployments: { bySlug: async () => deployment },
+    payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
+    runtime: { expectUpdate: () => undefined },
+  } as unknown as ControlDeps;
+  const asked = call('GET', '/_admin/abc/logs?requests=true', { accept: 'text/event-stream' });
+  const response = (await logsEndpoint(parts).handle(asked)) as Response;
+  const reader = response.body?.getReader();
+  const next = async () => new TextDecoder().decode((await reader?.read())?.value);
+  const first = next();
+  await logs.append('t1', { kind: 'console', level: 'log', text: 'before' });
+  expect(await first).toContain('before');
+  told.resolve();
+  expect(await next()).toBe(': live\n\n');
+  await reader?.cancel();
+  await logs.close();
 });
 
 it('a follower who left while the deployment was looked up is not followed for ever', async () => {

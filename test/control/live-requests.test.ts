@@ -11,7 +11,7 @@ function rig(owners: Record<string, string>) {
       lookUp: async (slug: string) => (owners[slug] === undefined ? undefined : { tenant: owners[slug] }),
     } as unknown as LiveRequestsParts['deployments'],
     clock: { now: () => 0 } as LiveRequestsParts['clock'],
-    watch: (slugs) => void watched.push(slugs),
+    watch: async (slugs) => void watched.push(slugs),
   });
   return { live, watched, told };
 }
@@ -22,11 +22,11 @@ it('edges are told when the first begins to watch a slug and when the last has e
   const first = live.watch('a');
   const second = live.watch('a');
   const other = live.watch('b');
-  first();
-  first();
+  first.end();
+  first.end();
   expect(watched).toEqual([['a'], ['a', 'b']]);
-  second();
-  other();
+  second.end();
+  other.end();
   expect(watched).toEqual([['a'], ['a', 'b'], ['b'], []]);
 });
 

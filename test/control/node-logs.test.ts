@@ -58,7 +58,7 @@ async function nodeOf(name: string, number: number): Promise<Node> {
   const watched: string[] = [];
   const watch = (slug: string) => {
     watched.push(slug);
-    return () => void watched.splice(watched.indexOf(slug), 1);
+    return { told: Promise.resolve(), end: () => void watched.splice(watched.indexOf(slug), 1) };
   };
   const node: Node = {
     logs,

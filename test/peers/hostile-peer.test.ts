@@ -71,7 +71,7 @@ beforeAll(async () => {
       return await logs.read(...asked).finally(() => reading.now--);
     },
   };
-  const liveRequests = { watch: () => () => undefined };
+  const liveRequests = { watch: () => ({ told: Promise.resolve(), end: () => undefined }) };
   told = new NodeLogs({ logs: watched, liveRequests, others, now: () => NOW });
   history = await History.open(path.join(folder, 'history'));
   await history.add(NOW, { ...emptyMinute(), requests: 7 });

@@ -114,6 +114,7 @@ export class LogStore {
    * Entries from now on, until `signal` aborts or the tenant is forgotten. With `after`, those since that id come first, so that a follower who
    * was cut off misses nothing that is still kept.
    * @param requests whether entries about requests are included
+   * @param begun called when what is said from then on is noticed
    */
   tail(tenant: TenantId, signal: AbortSignal, after?: number): AsyncGenerator<LogEntry>;
   tail(
@@ -121,12 +122,14 @@ export class LogStore {
     signal: AbortSignal,
     after: number | undefined,
     requests: boolean,
+    begun?: () => void,
   ): AsyncGenerator<LogEntry | RequestEntry>;
   async *tail(
     tenant: TenantId,
     signal: AbortSignal,
     after?: number,
     requests = false,
+    begun?: () => void,
   ): AsyncGenerator<LogEntry | RequestEntry> {
     const log = await this.#open(tenant);
     const queue: (LogEntry | RequestEntry)[] = [];
@@ -142,6 +145,7 @@ export class LogStore {
     const aborted = (): void => wake();
     log.followers.add(follow);
     signal.addEventListener('abort', aborted);
+    begun?.();
     try {
       // A crash may have taken the last lines, and their ids count anew.
       let last = Math.min(after ?? log.lastId, log.lastId);

@@ -40,7 +40,11 @@ export const liveRequests = service({
       deployments,
       clock,
       // One that is restarting is told when it is there.
-      watch: (slugs) => void edges.each('watch', { slugs }).catch((err) => log.warn({ err }, 'edges were not told')),
+      watch: (slugs) =>
+        edges.each('watch', { slugs }).then(
+          () => undefined,
+          (err) => log.warn({ err }, 'edges were not told'),
+        ),
     }),
 });
 

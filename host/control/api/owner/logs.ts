@@ -32,7 +32,8 @@ export function logsEndpoint(deps: ControlDeps): Endpoint {
       `\`?limit=\` (default ${DEFAULT_LIMIT}), \`?since=\` (ISO time), \`?after=\` (id). With \`Accept: text/event-stream\`: ` +
       'the newest lines, then every further one; `Last-Event-ID` goes on where a stream was cut. With `?requests=true` ' +
       'each request as it ends, too (`{kind: "request", time, method, path, status, ms}`, without an id): these are not ' +
-      'kept, and where there are very many, some are missing. Where the host has several nodes, each line names its `node`, ' +
+      'kept, and where there are very many, some are missing. The comment `: live` says when that has begun. Where the host ' +
+      'has several nodes, each line names its `node`, ' +
       'and `missing` names the nodes that did not answer.',
     responses: {
       200: '`{entries: [{id, time, kind, node?, ...}], missing?}`, or events',
@@ -64,17 +65,19 @@ export async function logsAnswer(
     const watch = searchParams.get('requests') === 'true' ? slug : undefined;
     const ended = new AbortController();
     const query = { tenant, limit: resumed ? MAX_LIMIT : limit, after, since };
-    const lines = deps.nodeLogs.follow(query, watch, ended.signal);
-    return stream(deps, lines, ended, key, signal);
+    const live = Promise.withResolvers<void>();
+    const lines = deps.nodeLogs.follow(query, watch, ended.signal, live.resolve);
+    return stream(deps, lines, live.promise, ended, key, signal);
   }
   const { lines, missing } = await deps.nodeLogs.read({ tenant, limit, after, since });
   return json({ slug, entries: lines.map(view), ...(missing.length > 0 ? { missing } : {}) });
 }
 
-/** @param ended ends the lines */
+/** @param live told to the reader, as a comment @param ended ends the lines */
 function stream(
   { keys }: Pick<ControlDeps, 'keys'>,
   lines: AsyncGenerator<LogLine>,
+  live: Promise<void>,
   ended: AbortController,
   key: DeployKey | undefined,
   signal: AbortSignal,
@@ -93,6 +96,9 @@ function stream(
   // Pulled, so that what a slow reader is behind with waits in the log's own bounded queue.
   const body = new ReadableStream<Uint8Array>({
     start(controller) {
+      void live
+        .then(() => ended.signal.aborted || controller.enqueue(encoder.encode(': live\n\n')))
+        .catch(() => undefined);
       heartbeat = setInterval(() => {
         if (key) void keys.isValid(key.id).then((valid) => valid || end(), end);
         if ((controller.desiredSize ?? 0) > 0) controller.enqueue(encoder.encode(': quiet\n\n'));

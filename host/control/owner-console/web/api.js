@@ -94,7 +94,6 @@ export async function follow(path, signal, onEvent, onState) {
     try {
       const headers = last === undefined ? {} : { 'last-event-id': last };
       const response = await ask('GET', path, { accept: 'text/event-stream', headers, signal });
-      onState('Live.');
       wait = 500;
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = '';
@@ -104,6 +103,7 @@ export async function follow(path, signal, onEvent, onState) {
         for (const event of events) {
           const id = /^id: (.*)$/m.exec(event)?.[1];
           const data = /^data: (.*)$/m.exec(event)?.[1];
+          if (event === ': live') onState('Live.');
           if (id !== undefined) last = id;
           if (data !== undefined) onEvent(JSON.parse(data));
         }
