@@ -1,8 +1,9 @@
 /**
  * Answers of paid routes, kept so that a retry gets the same: one file each, outside of the registry, which never
  * shrinks. Each node of a host keeps those that it gave, and asks the others for theirs. There is a budget per tenant
- * and one in all, the oldest go first, and the last bytes of the disk are left to the registry. They are not synced to the disk, which would cost more than the payment: a file says what its digest is,
- * so one that a power cut left half written is none, and the payment itself is in the registry.
+ * and one in all, the oldest go first, and the last bytes of the disk are left to the registry. They are not synced to
+ * the disk, which would cost more than the payment: a file says what its digest is, so one that a power cut left half
+ * written is none, and the payment itself is in the registry.
  */
 import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';

@@ -111,10 +111,10 @@ export class LogStore {
   }
 
   /**
-   * Entries from now on, until `signal` aborts or the tenant is forgotten. With `after`, those since that id come first, so that a follower who
-   * was cut off misses nothing that is still kept.
+   * Entries from now on, until `signal` aborts or the tenant is forgotten. With `after`, those since that id come first,
+   * so that a follower who was cut off misses nothing that is still kept.
    * @param requests whether entries about requests are included
-   * @param begun called when what is said from then on is noticed
+   * @param begun called once the follower gets every new entry
    */
   tail(tenant: TenantId, signal: AbortSignal, after?: number): AsyncGenerator<LogEntry>;
   tail(

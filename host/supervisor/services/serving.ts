@@ -20,7 +20,7 @@ import { tls } from './traffic.ts';
 const DOMAIN_SWEEP_MS = 15_000;
 const AUTO_RENEWALS_MS = 60_000;
 const CODE_SWEEP_MS = 86_400_000;
-/** Whoever does not pay in the end leaves code for all nodes. */
+/** Deploys that nobody pays for leave code in the bucket of all nodes. */
 const SHARED_CODE_SWEEP_MS = 1_800_000;
 const OVERDUE_ALARMS_MS = 15_000;
 const FLUSH_USAGE_MS = 5_000;

@@ -33,8 +33,7 @@ export function logsEndpoint(deps: ControlDeps): Endpoint {
       'the newest lines, then every further one; `Last-Event-ID` goes on where a stream was cut. With `?requests=true` ' +
       'each request as it ends, too (`{kind: "request", time, method, path, status, ms}`, without an id): these are not ' +
       'kept, and where there are very many, some are missing. The comment `: live` says when that has begun. Where the host ' +
-      'has several nodes, each line names its `node`, ' +
-      'and `missing` names the nodes that did not answer.',
+      'has several nodes, each line names its `node`, and `missing` names the nodes that did not answer.',
     responses: {
       200: '`{entries: [{id, time, kind, node?, ...}], missing?}`, or events',
       403: 'Another wallet owns the slug.',
