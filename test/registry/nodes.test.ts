@@ -1,4 +1,9 @@
 /** Nodes of one host on one PostgreSQL: what one hears of the other, and who goes on when one ends or stops. */
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { Sessions } from '../../host/control/console/sessions.ts';
 import { OperatorTokens } from '../../host/control/console/tokens.ts';
@@ -164,6 +169,43 @@ describe.skipIf(!postgresPrograms())('nodes', () => {
     expect([a.tokens.roleOf(token), a.tokens.roleOf(shown[0] ?? '')]).toEqual(['operator', undefined]);
     expect(followed[1]?.aborted).toBe(true);
     expect(await a.sessions.find(cookies[1] ?? '', false)).toBeUndefined();
+  });
+
+  test('a node hears again though its connection was lost together with the answer to a beat', async () => {
+    const folder = mkdtempSync(path.join(tmpdir(), 'tp-registry-relay-'));
+    const socket = '.s.PGSQL.5432';
+    const address = new URL(url);
+    const behind = address.searchParams.get('host') ?? '';
+    let lost = 0;
+    const relay = createServer((one) => {
+      const other = connect(path.join(behind, socket));
+      let held: Buffer[] | undefined;
+      one.on('data', (piece) => {
+        // The last question of a beat: its answer comes in one piece with the server's last word.
+        if (lost === 0 && piece.includes('SELECT topic, number FROM changes')) {
+          lost++;
+          held = [];
+          other.once('data', () => void cut(a));
+        }
+        other.write(piece);
+      });
+      other.on('data', (piece) => (held ? held.push(piece) : one.write(piece)));
+      other.on('close', () => one.end(Buffer.concat(held ?? [])));
+      for (const end of [one, other]) end.on('error', () => undefined);
+      one.on('close', () => other.destroy());
+    });
+    await once(relay.listen(path.join(folder, socket)), 'listening');
+    const [a] = (await nodes(1)) as [PostgresRegistry];
+    address.searchParams.set('host', folder);
+    const b = await openPostgresRegistry(address.href, { leaseMs: 1_500 });
+    opened.push(b);
+    const [blocks, blocksThere] = [await Blocks.open(a), await Blocks.open(b)];
+    await blocks.add({ subject: '0xe', kind: 'wallet', reason: null }, 0);
+    await expect.poll(() => blocksThere.hasWallet('0xe')).toBe(true);
+    expect(lost).toBe(1);
+    await Promise.all(opened.splice(0).map((node) => node.end()));
+    relay.close();
+    rmSync(folder, { recursive: true });
   });
 
   test('what was changed while nothing could be heard is seen once it can, by its number', async () => {

@@ -110,6 +110,8 @@ export class Presence {
       this.#lost(connection);
       return;
     }
+    // It may have been lost with that answer; then the next try is due, and no beat may take its place.
+    if (this.#connection !== connection) return;
     // Writes may have to wait for other nodes: renewals do not wait for them.
     this.#taking ??= leases
       .takeKept()
