@@ -7,7 +7,13 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { json } from 'node:stream/consumers';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { checkConfiguration, checkDeposits, checkFacilitator, urlOf } from '../../host/cli/doctor/host.ts';
+import {
+  checkConfiguration,
+  checkDeposits,
+  checkFacilitator,
+  checkNetwork,
+  urlOf,
+} from '../../host/cli/doctor/host.ts';
 
 let folder: string;
 beforeEach(() => {
@@ -87,6 +93,28 @@ it.each([
     writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ payments: { network: 'none', x402 } }));
     const { config } = await checkConfiguration(folder, {});
     expect(await checkDeposits(config)).toMatchObject([expected]);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
+it.each([
+  ['0x1079', { state: 'ok' }],
+  ['0x1', { state: 'fault', detail: expect.stringContaining('for chain 1, not 4217'), fix: 'check payments.rpcUrl' }],
+  [undefined, { state: 'fault', detail: expect.stringContaining('does not answer'), fix: 'check payments.rpcUrl' }],
+])('the chain that pays is asked which it is: %s', async (result, expected) => {
+  const server = createServer((_request, response) => {
+    if (result === undefined) response.destroy();
+    else response.end(JSON.stringify({ jsonrpc: '2.0', id: 1, result }));
+  }).listen(0, '127.0.0.1');
+  try {
+    await once(server, 'listening');
+    const rpcUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const payments = { network: 'tempo', rpcUrl, recipient: `0x${'a'.repeat(40)}` };
+    writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ payments }));
+    const { config } = await checkConfiguration(folder, {});
+    expect(await checkNetwork(config)).toMatchObject(expected);
   } finally {
     server.closeAllConnections();
     server.close();

@@ -3,6 +3,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import defaults from '../../../config/turnpike.default.json' with { type: 'json' };
+import type { NamedNetworks } from '../../payments/network/named.ts';
 import { keyFilesIn } from '../../registry/key-file.ts';
 import { type Config, configSchema } from '../../shared/config.ts';
 import { loadConfig } from '../../supervisor/configuration.ts';
@@ -43,11 +44,22 @@ export function checkNetwork({ payments, host }: Config): Promise<Finding> {
       x402.network === '' ? '' : ` and x402 on ${x402.network}`,
       ...also.map((one) => `, ${one.network}`),
     ].join('');
-    const { namedNetworks } = await import('../../payments/network/named.ts');
+    const [{ namedNetworks }, { chainHealth }] = await Promise.all([
+      import('../../payments/network/named.ts'),
+      import('../../payments/network/chain-health.ts'),
+    ]);
+    let named: NamedNetworks;
     try {
-      namedNetworks(payments);
+      named = namedNetworks(payments);
     } catch (error) {
       return { state: 'fault', detail: (error as Error).message, fix: 'the host does not start so' };
+    }
+    const chains = [...named.mpp, ...named.x402];
+    const health = await Promise.all(chains.map(({ chain }) => chainHealth(chain)));
+    const silent = health.findIndex(({ ok }) => !ok);
+    if (silent !== -1) {
+      const detail = `${health[silent]?.detail}: nothing can be paid there`;
+      return { state: 'fault', detail, fix: `check ${chains[silent]?.rpcSetting}` };
     }
     if (network === 'local') {
       const open = !LOOPBACK.has(host) && !payments.allowTestMoneyInPublic;

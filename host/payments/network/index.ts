@@ -3,13 +3,14 @@
  * Nothing is started for public networks; they are reached by RPC.
  */
 import type { Logger } from 'pino';
-import { type Chain, erc20Abi, parseAbi } from 'viem';
+import { erc20Abi, parseAbi } from 'viem';
 import { type KeyFiles, keyFilesIn } from '../../registry/key-file.ts';
 import type { Clock } from '../../shared/clock.ts';
 import type { Config } from '../../shared/config.ts';
 import { usesTestMoney } from '../../shared/config.ts';
 import { Problem } from '../../shared/problem.ts';
 import { useLibsecp256k1 } from '../libsecp256k1.ts';
+import { chainHealth, rpcOf } from './chain-health.ts';
 import { walletChain, X402_NETWORKS } from './chains.ts';
 import { eachOnce, tempoClient, x402Client } from './clients.ts';
 import { loadNetworkKeys, type NetworkKeys } from './keys.ts';
@@ -33,7 +34,6 @@ import {
 export type { HostAccounts, MppNetwork, Network, NetworkHealth, TestWallet, X402Client, X402Network } from './types.ts';
 export { mppNetworks, x402Networks } from './types.ts';
 
-const HEALTH_TIMEOUT_MS = 2_000;
 const VERSION_ABI = parseAbi(['function version() view returns (string)']);
 
 export interface NetworkOptions {
@@ -92,7 +92,7 @@ function assembled(parts: {
     async healthy() {
       const details = await Promise.all([
         ...(healthy ? [healthy()] : []),
-        ...[...parts.mpps, ...parts.x402s].map((one) => chainHealth(one.chain, one.rpcUrl)),
+        ...[...parts.mpps, ...parts.x402s].map((one) => chainHealth(one.chain)),
         ...solana.map((one) => one.healthy()),
       ]);
       return {
@@ -197,24 +197,4 @@ async function readToken(
       `payments: the token ${address} on ${chain.name} has ${decimals} decimals; it takes one with 6.`,
     );
   return { name, version, decimals };
-}
-
-async function chainHealth(chain: Chain, rpcUrl: string): Promise<{ ok: boolean; detail: string }> {
-  try {
-    const response = await fetch(rpcUrl, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'eth_chainId', params: [] }),
-      signal: AbortSignal.timeout(HEALTH_TIMEOUT_MS),
-    });
-    const { result } = (await response.json()) as { result?: string };
-    if (Number(result) === chain.id) return { ok: true, detail: `${chain.name} answers` };
-    return { ok: false, detail: `${chain.name}: the RPC URL answers for chain ${Number(result)}, not ${chain.id}` };
-  } catch {
-    return { ok: false, detail: `${chain.name} does not answer` };
-  }
-}
-
-function rpcOf(chain: Chain): string {
-  return chain.rpcUrls.default.http[0] ?? '';
 }
