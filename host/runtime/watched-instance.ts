@@ -4,7 +4,7 @@
  */
 
 import { CpuShare } from '../sandbox/cpu-share.ts';
-import type { ProcessUsage } from '../sandbox/process-tree.ts';
+import { type ProcessUsage, wantedMsOf } from '../sandbox/process-tree.ts';
 import type { Standing } from '../shared/priority.ts';
 import type { ExitReason } from './contract.ts';
 import type { InstanceProcess } from './instance-process.ts';
@@ -61,7 +61,8 @@ export class WatchedInstance {
       );
     }
     this.#stall.sample(now, usage.cpuMs);
-    this.#share.sample(now, usage.cpuMs);
+    const { pid } = this.instance;
+    this.#share.sample(now, { cpuMs: usage.cpuMs, wantedMs: pid === undefined ? undefined : wantedMsOf(pid) });
     this.#weigh(alone);
     return usage;
   }

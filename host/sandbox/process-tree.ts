@@ -51,6 +51,12 @@ export function scheduleOf(pid: number): { ranMs: number; waitedMs: number } | u
   }
 }
 
+/** How long the process' first thread has not slept so far: it ran, or waited for a core, ms; undefined as of `scheduleOf`. */
+export function wantedMsOf(pid: number): number | undefined {
+  const schedule = scheduleOf(pid);
+  return schedule && schedule.ranMs + schedule.waitedMs;
+}
+
 /** Direct children, oldest first. */
 export function childrenOf(pid: number): number[] {
   try {

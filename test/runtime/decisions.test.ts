@@ -188,18 +188,21 @@ describe('solo tenant', () => {
 });
 
 describe('share of a core', () => {
-  /** Samples ten times a second. @param shares of a core, each for so many samples */
-  function changes(...shares: [share: number, samples: number][]): { appetite: Appetite; at: number }[] {
+  /** Samples ten times a second. @param shares of a core, each for so many samples, and of the time without sleep */
+  function changes(
+    ...shares: [share: number, samples: number, sleepless?: number][]
+  ): { appetite: Appetite; at: number }[] {
     const seen: { appetite: Appetite; at: number }[] = [];
-    let [at, cpuMs] = [0, 0];
+    let [at, cpuMs, wantedMs] = [0, 0, 0];
     const share = new CpuShare();
-    share.sample(at, cpuMs);
-    for (const [used, samples] of shares) {
+    share.sample(at, { cpuMs, wantedMs });
+    for (const [used, samples, wanted = used] of shares) {
       for (let sample = 0; sample < samples; sample++) {
         at += 100;
         cpuMs += used * 100;
+        wantedMs += wanted * 100;
         const before = share.appetite;
-        share.sample(at, cpuMs);
+        share.sample(at, { cpuMs, wantedMs });
         if (share.appetite !== before) seen.push({ appetite: share.appetite, at });
       }
     }
@@ -209,8 +212,8 @@ describe('share of a core', () => {
   it('who takes a whole core is hungry after a tenth of a second, and no longer soon after it stops', () => {
     expect(changes([1, 20], [0, 110])).toEqual([
       { appetite: 'hungry', at: 100 },
-      { appetite: 'steady', at: 2_200 },
-      { appetite: 'light', at: 12_200 },
+      { appetite: 'steady', at: 2_600 },
+      { appetite: 'light', at: 12_600 },
     ]);
   });
 
@@ -233,6 +236,25 @@ describe('share of a core', () => {
 
   it('who gets less because others want it, too, stays hungry', () => {
     expect(changes([1, 5], [0.34, 50])).toHaveLength(1);
+    expect(changes([1, 10], [0.02, 200, 1])).toHaveLength(1);
+  });
+
+  it('who never sleeps is hungry, however little it gets, until it sleeps', () => {
+    expect(changes([0.05, 100, 1], [0.05, 20, 0.1])).toEqual([
+      { appetite: 'light', at: 1_100 },
+      { appetite: 'hungry', at: 3_100 },
+      { appetite: 'steady', at: 10_100 },
+    ]);
+  });
+
+  it('who wants little is light although it waits for a core most of the time', () => {
+    expect(changes([0.1, 100, 0.9])).toEqual([{ appetite: 'light', at: 1_100 }]);
+  });
+
+  it('counts by what was used where the kernel does not tell how long it waited', () => {
+    const share = new CpuShare();
+    for (let at = 0; at < 5_000; at += 100) share.sample(at, { cpuMs: at / 10 });
+    expect(share.appetite).toBe('light');
   });
 
   it('who is taken for hungry is so until it has been seen to be modest', () => {
@@ -240,10 +262,10 @@ describe('share of a core', () => {
     const share = new CpuShare('hungry');
     let at = 0;
     for (let cpuMs = 0; at <= 3_000; at += 100, cpuMs += at <= 1_000 ? 100 : 5) {
-      share.sample(at, cpuMs);
+      share.sample(at, { cpuMs });
       if (share.appetite === 'hungry') seen.push(at);
     }
-    expect(seen.at(-1)).toBe(1_100);
+    expect(seen.at(-1)).toBe(1_200);
   });
 
   it('a process that was replaced begins again', () => {
@@ -255,7 +277,7 @@ describe('share of a core', () => {
       [200, 10],
       [300, 20],
     ] as const) {
-      share.sample(at, cpuMs);
+      share.sample(at, { cpuMs });
       seen.push(share.appetite);
     }
     expect(new Set(seen)).toEqual(new Set(['steady']));

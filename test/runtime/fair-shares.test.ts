@@ -33,23 +33,28 @@ function divide(wanted: number[], weights: number[]): number[] {
   return given;
 }
 
-/** @returns the share of a core that each got in the last half of the time */
-function shares(tenants: Tenant[], seconds: number, weigh: (appetite: Appetite) => number): number[] {
-  const states = tenants.map((tenant) => ({ ...tenant, share: new CpuShare(), cpuMs: 0, lateMs: 0 }));
+/** @returns each one's share of a core in the last half of the time, and its appetite at the end */
+function run(tenants: Tenant[], seconds: number, weigh: (appetite: Appetite) => number) {
+  const states = tenants.map((tenant) => ({ ...tenant, cpu: new CpuShare(), cpuMs: 0, wantedMs: 0, lateMs: 0 }));
   for (let at = 0; at < seconds * 1_000; at += STEP_MS) {
+    const wanted = states.map(({ wants, from = 0 }) => (at < from * 1_000 ? 0 : wants * STEP_MS));
     const given = divide(
-      states.map(({ wants, from = 0 }) => (at < from * 1_000 ? 0 : wants * STEP_MS)),
-      states.map(({ share }) => weigh(share.appetite)),
+      wanted,
+      states.map(({ cpu }) => weigh(cpu.appetite)),
     );
     states.forEach((state, index) => {
       const got = given[index] ?? 0;
       state.cpuMs += got;
+      // Who gets less than it wants waits all the time.
+      state.wantedMs += got < (wanted[index] ?? 0) ? STEP_MS : got;
       if (at >= seconds * 500) state.lateMs += got;
-      state.share.sample(at, state.cpuMs);
+      state.cpu.sample(at, state);
     });
   }
-  return states.map(({ lateMs }) => lateMs / (seconds * 500));
+  return states.map(({ lateMs, cpu }) => ({ share: lateMs / (seconds * 500), appetite: cpu.appetite }));
 }
+
+const shares = (...asked: Parameters<typeof run>) => run(...asked).map(({ share }) => share);
 
 const times = (count: number, tenant: Tenant) => Array.from({ length: count }, () => tenant);
 
@@ -68,6 +73,13 @@ describe.each<[string, (appetite: Appetite) => number]>([
     const [one = 0, , , little] = shares([...times(3, { wants: 1 }), { wants: 0.1 }], 30, weigh);
     expect(little).toBeCloseTo(0.1);
     expect(one).toBeCloseTo(1.9 / 3);
+  });
+
+  it('those who loop are told, however many they are, and whoever wants little gets it', () => {
+    const [little, ...loops] = run([{ wants: 0.05 }, ...times(30, { wants: 1, from: 5 })], 60, weigh);
+    expect(little?.share).toBeCloseTo(0.05);
+    expect(little?.appetite).toBe('light');
+    expect(new Set(loops.map(({ appetite }) => appetite))).toEqual(new Set(['hungry']));
   });
 
   it('those who want alike get alike', () => {

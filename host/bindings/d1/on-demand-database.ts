@@ -7,7 +7,7 @@ import net from 'node:net';
 import path from 'node:path';
 import type { Logger } from 'pino';
 import { CpuShare } from '../../sandbox/cpu-share.ts';
-import { type ProcessUsage, treeOf, usageOf } from '../../sandbox/process-tree.ts';
+import { type ProcessUsage, treeOf, usageOf, wantedMsOf } from '../../sandbox/process-tree.ts';
 import type { ConfinedProcess } from '../../sandbox/spawn.ts';
 import { BACKLOG } from '../../shared/backlog.ts';
 import { setTenantPriority } from '../../shared/priority.ts';
@@ -84,7 +84,8 @@ export class OnDemandDatabase {
   sample(now: number): ProcessUsage {
     const pids = this.#pids();
     const total = this.#usage(pids);
-    this.#share.sample(now, total.cpuMs);
+    const wantedMs = pids.reduce((sum, pid) => sum + (wantedMsOf(pid) ?? 0), 0);
+    this.#share.sample(now, { cpuMs: total.cpuMs, wantedMs });
     const { appetite } = this.#share;
     const weighed = `${appetite} ${pids}`;
     if (weighed !== this.#weighed && setTenantPriority(pids, appetite)) this.#weighed = weighed;
