@@ -1,15 +1,27 @@
 /**
  * Two whole nodes in network namespaces, a PostgreSQL with a synchronous standby, and an S3: one node is cut off from each
- * of them in turn, and the standby takes over. `npm run soak -- --cluster` has the same for longer.
+ * of them in turn, the standby takes over, the S3 lies, and somebody has the key of a node. `npm run soak -- --cluster` has
+ * the faults for longer.
  */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type CertifiedKey, certifyNode } from '../../host/peers/authority.ts';
+import { keyFilesOfNodes } from '../../host/registry/key-file.ts';
 import { postgresClient } from '../../host/registry/postgres/client.ts';
+import { openPostgresRegistry } from '../../host/registry/postgres/index.ts';
 import { expectTime } from '../times.ts';
 import { account, deploy, type Fetch, x402Fetch } from './support/callers.ts';
 import { Cluster, clusterPrograms } from './support/cluster.ts';
 import type { TestHost } from './support/host.ts';
 import { x402Balance } from './support/local-network.ts';
 import { namespacesAllowed, type Place } from './support/namespaces.ts';
+import type { Theft } from './support/stolen-node.ts';
 import { until } from './support/until.ts';
 
 const HANDLER = `import { DurableObject } from 'cloudflare:workers';
@@ -37,6 +49,12 @@ const REFUSED_MS = 14_000;
 const TAKEN_OVER_MS = 25_000;
 const ELSEWHERE_MS = 10_000;
 const CALL_MS = 5_000;
+/** What a node may take more while it is called by many, MB. */
+const FLOODED_MB = 150;
+const LARGE = 'what is in the bucket by itself '.repeat(10_000);
+const STOLEN_NODE = fileURLToPath(new URL('support/stolen-node.ts', import.meta.url));
+/** Node numbers of the test begin with 1. */
+const STOLEN = 200;
 
 describe.skipIf(!clusterPrograms() || !namespacesAllowed())(
   'two nodes, each in a network namespace (needs root)',
@@ -180,5 +198,105 @@ describe.skipIf(!clusterPrograms() || !namespacesAllowed())(
       await took('both nodes have the object', async () => (await count(a)) && (await count(b)));
       expect(new Set(counts).size).toBe(counts.length);
     });
+
+    it('where the S3 changes what it holds, nothing wrong is answered, and all of it when it is as it was', async () => {
+      const { door } = cluster.apart;
+      const paths = ['/plain/kv/large', '/plain/r2/large'];
+      for (const path of paths) expect(await put(a, path, LARGE)).toBe(LARGE);
+      door.lies = true;
+      const lied = await Promise.all([a, b].flatMap((host) => paths.map((path) => answer(host, path))));
+      for (const text of lied) expect([undefined, LARGE].includes(text)).toBe(true);
+      expect(lied).toContain(undefined);
+      for (const host of [a, b]) {
+        expect(await answer(host, '/plain/')).toBe('here');
+        await count(host);
+      }
+      expect(door.lied).toBeGreaterThan(0);
+      door.lies = false;
+      for (const host of [a, b]) {
+        for (const path of paths)
+          await took(`${path} is back`, async () => (await answer(host, path)) === LARGE || undefined);
+        await took('the object is back', () => count(host));
+      }
+      expect(new Set(counts).size).toBe(counts.length);
+    });
+
+    it('who has the key of a node keeps the others from nothing, and is cut off when that node is removed', async () => {
+      const before = [a, b].map(memoryOf);
+      const thief = await steal();
+      try {
+        await until(() => thief.held() > 60);
+        for (let turn = 0; turn < 20; turn++)
+          for (const host of [a, b]) {
+            expect(await answer(host, '/plain/'), JSON.stringify([...failures])).toBe('here');
+            expect(await put(host, '/plain/kv/flooded', `${turn}`)).toBe(`${turn}`);
+            expect(await count(host), JSON.stringify([...failures])).toBeDefined();
+          }
+        const more = [a, b].map((host, index) => memoryOf(host) - (before[index] ?? 0));
+        console.info(`${thief.held()} connections held; the nodes took ${more.map(Math.round)} MB more`);
+        for (const mb of more) expect(mb).toBeLessThan(FLOODED_MB);
+        expect((await b.operator('POST', '/cluster/stolen/remove')).status).toBe(200);
+        await until(() => thief.held() === 0);
+      } finally {
+        await thief.end();
+      }
+      expect([await answer(a, '/plain/'), await answer(b, '/plain/')]).toEqual(['here', 'here']);
+    });
+
+    /** Of the supervisor, MB. */
+    function memoryOf({ pid }: TestHost): number {
+      return Number(/^RssAnon:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1_024;
+    }
+
+    /** One more node is known; whoever has its key calls the others from a namespace of its own. */
+    async function steal(): Promise<{ held(): number; end(): Promise<void> }> {
+      const registry = await openPostgresRegistry(cluster.database);
+      const keys = await keyFilesOfNodes(registry, cluster.key, tmpdir());
+      const authority = JSON.parse((await keys('peers.json').read()) ?? '') as CertifiedKey;
+      await registry.end();
+      const own = await certifyNode(authority, STOLEN);
+      const place = await cluster.apart.network.place();
+      const client = postgresClient(cluster.database);
+      const { rows: nodes } = await client.execute('SELECT number, address FROM nodes WHERE number IS NOT NULL');
+      const { rows } = await client.execute(`SELECT tenant FROM deployments WHERE slug = 'objects'`);
+      await client.execute(`INSERT INTO nodes (name, node, version, started_at, number, address, certificate)
+        VALUES ('stolen', 'stolen', '0', 0, ${STOLEN}, '${place.address}:9', '${own.fingerprint}')`);
+      await client.end();
+      const tenant = String(rows[0]?.tenant);
+      const theft: Theft = {
+        authority: authority.certificate,
+        own,
+        targets: nodes.map(({ number, address }) => {
+          const [host = '', port] = String(address).split(':');
+          return { node: Number(number), host, port: Number(port) };
+        }),
+        purposes: [
+          JSON.stringify({ question: 'log as it comes', asked: { tenant, after: 0, since: 0 } }),
+          JSON.stringify({ question: 'log', asked: { tenant, limit: 5_000, after: 0, since: 0 } }),
+          JSON.stringify({ question: 'history', asked: {} }),
+          ...[1, 2, 3].map((member) => JSON.stringify({ tenant, member })),
+          'nothing that anybody knows',
+        ],
+        each: 300,
+      };
+      const folder = mkdtempSync(path.join(tmpdir(), 'tp-stolen-'));
+      const file = path.join(folder, 'theft.json');
+      writeFileSync(file, JSON.stringify(theft));
+      const [program = '', ...within] = place.within;
+      const child: ChildProcess = spawn(program, [...within, process.execPath, STOLEN_NODE, file], {
+        stdio: ['pipe', 'pipe', 'inherit'],
+      });
+      let held = 0;
+      if (child.stdout) createInterface(child.stdout).on('line', (line) => (held = Number(line)));
+      return {
+        held: () => held,
+        async end() {
+          const ended = once(child, 'close');
+          child.stdin?.end();
+          await ended;
+          rmSync(folder, { recursive: true, force: true });
+        },
+      };
+    }
   },
 );

@@ -1,12 +1,15 @@
-/** Stands before the S3 of the tests: it refuses, or is gone, when it is told to. */
+/** Stands before the S3 of the tests: it refuses, lies, or is gone, when it is told to. */
 import { once } from 'node:events';
 import { Agent, createServer, request, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { pipeline } from 'node:stream';
+import { pipeline, Transform } from 'node:stream';
 
 export class Door {
   isShut = false;
   refused = 0;
+  /** A bit of each piece of what is read is another one, and its length and its tags are as before. */
+  lies = false;
+  lied = 0;
   readonly #server: Server;
   readonly #agent = new Agent({ keepAlive: true });
 
@@ -24,7 +27,7 @@ export class Door {
         // A node that was killed.
         if (answer.destroyed) return void response.destroy();
         answer.writeHead(response.statusCode ?? 0, response.headers);
-        pipeline(response, answer, () => undefined);
+        pipeline([response, ...(this.lies && method === 'GET' ? [this.#lie()] : []), answer], () => undefined);
       });
       passed.on('error', () => answer.destroy());
       pipeline(call, passed, () => undefined);
@@ -37,6 +40,18 @@ export class Door {
     const place = path === undefined ? { port: 0, host: '127.0.0.1' } : { path };
     await once(door.#server.listen(place), 'listening');
     return door;
+  }
+
+  #lie(): Transform {
+    return new Transform({
+      transform: (piece: Buffer, _encoding, done) => {
+        const other = Buffer.from(piece);
+        const at = other.length >> 1;
+        other[at] = (other[at] ?? 0) ^ 1;
+        this.lied++;
+        done(null, other);
+      },
+    });
   }
 
   get endpoint(): string {
