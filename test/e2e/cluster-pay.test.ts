@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { postgresClient } from '../../host/registry/postgres/client.ts';
 import { deploy, jsonPost, x402Fetch } from './support/callers.ts';
 import { Cluster, clusterPrograms } from './support/cluster.ts';
 import { balanceUsd, createWatch, DAY_MS, dealsAreUp, grant, readWatches, register } from './support/deals-host.ts';
@@ -13,6 +14,7 @@ import { until } from './support/until.ts';
 
 const BUILT_IN = { 'builtin-tenants-enabled': '["pay","deals"]', 'clock-movable': 'true' };
 const PRICE = 0.02;
+const CALLERS = 4;
 const SHOP = `export default {
   async fetch(request) {
     if (new URL(request.url).pathname === '/internal/pay-events') return new Response(null, { status: 204 });
@@ -62,6 +64,22 @@ describe.skipIf(!clusterPrograms())('the pay platform on two nodes', () => {
     return JSON.parse(text);
   }
 
+  /** The node whose instance owns the one object that the pay platform has; its address has the number of its node. */
+  async function ownerOfLedger(): Promise<unknown> {
+    const client = postgresClient(cluster.database);
+    try {
+      const { rows } = await client.execute(
+        `SELECT n.name FROM turnpike_stores.bucket_objects AS o JOIN deployments AS d ON d.tenant = o.tenant AND d.slug = 'pay'
+          JOIN turnpike_stores.bucket_objects AS m ON m.tenant = o.tenant AND m.key = 'v1/nodes/' || (convert_from(o.body, 'UTF8')::json ->> 'node') || '.json'
+          JOIN nodes AS n ON (convert_from(m.body, 'UTF8')::json ->> 'address') LIKE '127.' || n.number || '.%'
+          WHERE o.key LIKE '%/own.json'`,
+      );
+      return rows[0]?.name;
+    } finally {
+      await client.end();
+    }
+  }
+
   it('a daily cap of a credential is one for both', async () => {
     const { credential } = await credentialOf({ dailyCapUsd: '0.20' });
     const before = await balance(b);
@@ -98,6 +116,56 @@ describe.skipIf(!clusterPrograms())('the pay platform on two nodes', () => {
       expect(await balance(a)).toBeCloseTo(before, 6);
       expect(await balance(b)).toBeCloseTo(before, 6);
     }
+  });
+
+  it('a charge is one for each key, at both nodes at once, and when the one with the ledger is killed', async () => {
+    const { json } = await a.operator('POST', '/pay/services/shop/keys', {});
+    const buyer = await register(a);
+    await grant(a, buyer, '50.00');
+    const headers = { authorization: `Bearer ${(json as { key: string }).key}` };
+    const charge = async (host: TestHost, key: string) => {
+      const usage = [{ meterSlug: 'look', quantity: 1 }];
+      const body = { key, accountId: buyer.id, serviceSlug: 'shop', usage };
+      const answer = await fetch(`${host.url}/pay/internal/charges`, jsonPost(body, headers));
+      await answer.body?.cancel();
+      return answer.status;
+    };
+    const before = Number(await balanceUsd(b, buyer));
+    const charged = new Map<string, number>();
+    let isRunning = true;
+    const callers = Array.from({ length: CALLERS }, async () => {
+      while (isRunning) {
+        const key = `look:${charged.size}`;
+        charged.set(key, 0);
+        const both = await Promise.all([a, b].map((host) => charge(host, key).catch(() => 0)));
+        charged.set(key, both.filter((status) => status === 201).length);
+        if (!both.includes(0))
+          expect(
+            both.every((status) => status === 201 || status === 200 || status >= 500),
+            String(both),
+          ).toBe(true);
+      }
+    });
+    await until(() => [...charged.values()].filter(Boolean).length > 20);
+    const owner = await ownerOfLedger();
+    const [killed, left] = owner === 'a' ? [a, b] : [b, a];
+    await killed.kill();
+    isRunning = false;
+    await Promise.all(callers);
+    // Whoever has no answer asks again with the same key.
+    for (const key of charged.keys())
+      await until(async () => [200, 201].includes(await charge(left, key).catch(() => 0)));
+    const acknowledged = [...charged.values()];
+    console.log(
+      `${acknowledged.filter(Boolean).length} of ${charged.size} charges were acknowledged before ${owner} was killed`,
+    );
+    expect(acknowledged.filter((times) => times > 1)).toEqual([]);
+    expect(before - Number(await balanceUsd(left, buyer))).toBeCloseTo(charged.size * PRICE, 6);
+    expect((await left.operator('GET', '/pay/ledger')).json).toMatchObject({ ok: true });
+    const again = await killed.restart();
+    cluster.nodes.push(again);
+    if (owner === 'a') a = again;
+    else b = again;
   });
 
   it('a watch’s day is charged once though the node is killed meanwhile; who has no credit is resumed at the other', async () => {
