@@ -413,10 +413,20 @@ describe('paid from credit', () => {
       ),
     );
     rig.arrived.length = 0;
-    const answers = await Promise.all(headers.map((one) => fetch(url, { headers: one })));
-    const statuses = answers.map(({ status }) => status);
-    expect(statuses.filter((status) => status === 200)).toHaveLength(10);
-    expect(statuses.filter((status) => status === 402)).toHaveLength(190);
+    const said = await Promise.all(
+      headers.map(async (one) => {
+        for (;;) {
+          const answer = await fetch(url, { headers: one });
+          const text = await answer.text();
+          // A busy machine may take longer than an origin has; nothing was charged then, and the call is good again.
+          if (answer.status === 504) continue;
+          return answer.status === 200 ? 'sold' : answer.status === 402 ? 'asked' : `${answer.status} ${text}`;
+        }
+      }),
+    );
+    const count = (what: string) => said.filter((one) => one === what).length;
+    const other = said.filter((one) => one !== 'sold' && one !== 'asked');
+    expect({ sold: count('sold'), asked: count('asked'), other }).toEqual({ sold: 10, asked: 190, other: [] });
     expect(forwards()).toHaveLength(10);
     expect(await balanceOf(rig, account)).toBe(0);
   });
