@@ -1,8 +1,8 @@
 /**
  * Tells processes that use a core for long from those that use one now and then: the scheduler weighs both alike, and
  * who wants it for a millisecond would wait for the slices of those who always want it. On a crowded machine what a
- * process gets says little about what it wants: twenty that loop on two cores get a tenth of a core each. They never
- * sleep, and so what a process would use without having to wait counts, too.
+ * process gets says little about what it wants: twenty that loop on two cores get a tenth of a core each. So who goes
+ * before others must also have slept: what it would use without having to wait counts.
  */
 import type { Appetite } from '../shared/priority.ts';
 
@@ -55,8 +55,10 @@ export class CpuShare {
     if (!last || at <= last.at) return;
     this.#count(at - last.at, last, times);
     const enough = this.#appetite === 'hungry' ? HUNGRY.below : HUNGRY.above;
-    const hungry = this.#share >= enough || this.#wish >= HUNGRY.above;
-    const modest = !hungry && this.#share < (this.#appetite === 'light' ? STEADY.above : STEADY.below);
+    // Where other programs leave a tenant little it is not hungry: it would get nothing at all.
+    const hungry = this.#share >= enough;
+    const little = this.#appetite === 'light' ? STEADY.above : STEADY.below;
+    const modest = this.#share < little && this.#wish < HUNGRY.above;
     this.#modestSince = modest ? (this.#modestSince ?? at) : undefined;
     const proven = this.#modestSince !== undefined && at - this.#modestSince >= this.#neededMs;
     if (hungry || (this.#appetite === 'light' && !proven)) this.#neededMs = PROVEN_AGAIN_MS;
