@@ -9,6 +9,7 @@ import { type CertifiedKey, certifyNode, createAuthority } from '../../host/peer
 import { PeerLinks } from '../../host/peers/links.ts';
 import { Questions } from '../../host/peers/questions.ts';
 import { LogStore } from '../../host/runtime/logs/log-store.ts';
+import { expectTime } from '../times.ts';
 
 const NAMES = ['a', 'b', 'c'];
 const TENANT = 't1';
@@ -118,7 +119,7 @@ it('names a node that is gone and one that hangs, and waits for neither for long
   at(2).hangs = true;
   const began = performance.now();
   expect(await read(0)).toMatchObject({ texts: ['a: kept'], missing: ['b', 'c'] });
-  expect(performance.now() - began).toBeLessThan(15_000);
+  expectTime('a log of which two nodes say nothing', performance.now() - began, 15_000);
 });
 
 it('is followed at all nodes, with requests; what a node says while it is not reached comes when it is', async () => {
