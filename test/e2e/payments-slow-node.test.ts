@@ -2,10 +2,12 @@
 
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { Credential } from 'mppx';
 import { tempo } from 'mppx/client';
 import { Session } from 'mppx/tempo';
 import { type Hex, RpcRequestError, TimeoutError } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { sendRawTransaction, waitForTransactionReceipt } from 'viem/actions';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { withRpc } from '../../host/payments/network/chains.ts';
 import { x402Client as clientOf } from '../../host/payments/network/clients.ts';
@@ -405,6 +407,66 @@ test.each(['open', 'closing'])(
     expect((await ledger.reconcile()).differences).toEqual([]);
   },
 );
+
+test('a channel that the chain has and the books do not is taken on by its payer’s signature', async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/m', price: '0.05', mode: 'metered' }] });
+  const { chain, rpcUrl, getClient } = mppOf(network);
+  const reached = { rpcUrl, chainId: chain.id, wallets: network.wallets } as LocalNetworkFile;
+  const payer = new ChannelPayer(reached, 5, `${rig.url}/m`, fetch);
+  // The host has lost what it knew of the opening.
+  const { authorization = '' } = await payer.open();
+  const { transaction } = Credential.deserialize<{ transaction: Hex }>(authorization).payload;
+  const hash = await sendRawTransaction(getClient(), { serializedTransaction: transaction });
+  await waitForTransactionReceipt(getClient(), { hash });
+  const show = async (headers: Record<string, string>) => (await fetch(`${rig!.url}/m`, { headers })).status;
+  const { challenge, payload, source } = Credential.deserialize<object>(
+    (await payer.voucher(150_000)).authorization ?? '',
+  );
+  const forged = { challenge, source, payload: { ...payload, signature: `0x${'1b'.repeat(65)}` } };
+  expect(await show({ authorization: Credential.serialize(forged as never) })).toBe(402);
+  expect(await rows('select id from payment_channels')).toEqual([]);
+  // Of the 0.15 two calls are lost, which are the host’s loss.
+  expect(await show(await payer.voucher(150_000))).toBe(200);
+  const columns = 'state, deposit, voucher, captured, settled';
+  expect(await rows(`select ${columns} from payment_channels`)).toEqual([
+    { state: 'open', deposit: 1_000_000, voucher: 150_000, captured: 50_000, settled: 0 },
+  ]);
+  expect(await show(await payer.close(150_000))).toBe(204);
+  await until(async () => (await balance(network, 'tempo', payTo)) === 50_000n);
+  expect(await rig.payments.ledger.reconcile()).toMatchObject({ ok: true, differences: [] });
+});
+
+test('a channel that was closed with what it owed has paid, though it is open in books that came back', async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/m', price: '0.05', mode: 'metered' }] });
+  const account = privateKeyToAccount(key(4) as Hex);
+  const session = tempo.session.manager({
+    account,
+    getClient: () => mppOf(network).getClient(account) as never,
+    maxDeposit: '1',
+  });
+  expect((await session.fetch(`${rig.url}/m`)).status).toBe(200);
+  const [row] = (await rows('select descriptor, escrow, voucher_signature from payment_channels')) as unknown as {
+    descriptor: string;
+    escrow: Hex;
+    voucher_signature: Hex;
+  }[];
+  if (!row) throw new Error('there is no channel');
+  const { settler } = network.hostAccounts;
+  const chain = mppOf(network).getClient(settler);
+  const owed = 50_000n as never;
+  const { Chain } = Session.Precompile;
+  const how = { account: settler, candidateFeeTokens: [mppOf(network).currency] };
+  const given = [JSON.parse(row.descriptor), owed, owed, row.voucher_signature, row.escrow, how] as const;
+  const hash = await Chain.closeOnChain(chain, ...given);
+  await Chain.waitForSuccessfulReceipt(chain as never, hash);
+  await rig.restart();
+  await session.fetch(`${rig.url}/m`).catch((error: unknown) => error);
+  expect(await rows('select state, settled from payment_channels')).toEqual([{ state: 'closed', settled: 50_000 }]);
+  await until(async () => (await balance(network, 'tempo', payTo)) === 50_000n);
+  expect(await rig.payments.ledger.reconcile()).toMatchObject({ ok: true, differences: [] });
+});
 
 test('two refunds of one payment are both counted', async () => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;

@@ -51,12 +51,31 @@ export class SessionChain implements ChannelChain {
     if (atomic((await this.state(channel.id)).settled) <= channel.settled) return channel;
     return this.#inTurn(channel.id, async (now) => {
       const settled = atomic((await this.state(now.id)).settled);
-      const event = settled > now.settled ? await this.lastEvent(now, 'Settled') : undefined;
+      const event = settled > now.settled ? await this.#lastEvent(now, 'Settled') : undefined;
       if (!event) return now;
       const { channels } = this.#options;
       await channels.settled(now, settled, event.transactionHash, false);
       return (await channels.byId(now.id)) ?? now;
     });
+  }
+
+  /**
+   * The chain has closed a channel that is open in the books. Its payer took the deposit back; or this host closed it, and
+   * its books came back from a backup of before.
+   */
+  ended({ id }: ChannelRow): Promise<boolean> {
+    return this.#inTurn(id, async (now) => now.state === 'open' && this.#ended(now));
+  }
+
+  /** @returns whether it was found on the chain */
+  async #ended(channel: ChannelRow): Promise<boolean> {
+    const { channels } = this.#options;
+    const closed = await this.#lastEvent(channel, 'ChannelClosed');
+    if (!closed) return false;
+    const paid = 'settledToPayee' in closed.args ? closed.args.settledToPayee : 0n;
+    if (paid < channel.captured) await channels.withdrawn(channel);
+    else if (channel.reserved === 0n) await channels.settled(channel, channel.captured, closed.transactionHash, true);
+    return true;
   }
 
   async #close(channel: ChannelRow): Promise<ChannelRow> {
@@ -66,12 +85,8 @@ export class SessionChain implements ChannelChain {
     // A close that was begun may be on the chain already: the process may have died before the books said so. Or its
     // payer was quicker, and took the deposit back.
     if (channel.state === 'closing' && (await this.state(channel.id)).deposit === 0n) {
-      const closed = await this.lastEvent(channel, 'ChannelClosed');
-      if (!closed)
+      if (!(await this.#ended(channel)))
         throw new Problem('payment_pending', 'The channel is gone from the chain; its closing was not found yet.');
-      const paid = 'settledToPayee' in closed.args ? closed.args.settledToPayee : 0n;
-      if (paid < channel.captured) await channels.withdrawn(channel);
-      else await channels.settled(channel, channel.captured, closed.transactionHash, true);
       return (await channels.byId(channel.id)) ?? channel;
     }
     try {
@@ -117,7 +132,7 @@ export class SessionChain implements ChannelChain {
   }
 
   /** The last time that a channel was closed or settled on the chain, by whom ever. */
-  async lastEvent(channel: ChannelRow, eventName: 'ChannelClosed' | 'Settled') {
+  async #lastEvent(channel: ChannelRow, eventName: 'ChannelClosed' | 'Settled') {
     const client = this.#options.network.getClient();
     return searchBlocks(client, channel.createdAt, async (blocks) => {
       const logs = await getContractEvents(client, {

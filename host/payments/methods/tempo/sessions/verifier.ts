@@ -173,20 +173,7 @@ export class SessionVerifier implements ChannelKeeper {
               'payment_invalid',
               'The voucher signature is not valid; sign it with the key that the channel names.',
             );
-          await channels.opening(
-            {
-              id: payload.channelId,
-              asset: assetId(chainId, token),
-              payer: lower(descriptor.payer),
-              payee,
-              signer,
-              descriptor: JSON.stringify(descriptor),
-              escrow,
-              chainId,
-              openTransaction: payload.transaction,
-            },
-            { cumulative: cumulativeAmount, signature },
-          );
+          await this.#note(payload, payload.transaction);
         },
       });
       await channels.opened(payload.channelId, atomic(result.state.deposit), result.txHash);
@@ -199,6 +186,45 @@ export class SessionVerifier implements ChannelKeeper {
       if (error instanceof Problem) throw error;
       throw new Problem('payment_invalid', `The channel could not be opened: ${describe(error)}`, { cause: error });
     }
+  }
+
+  /** @param openTransaction null: this host did not send it */
+  #note({ channelId, descriptor, cumulativeAmount, signature }: Open | Voucher, openTransaction: Hex | null) {
+    const { chainId, escrow, token, payee } = this.network;
+    return this.#options.channels.opening(
+      {
+        id: channelId,
+        asset: assetId(chainId, token),
+        payer: lower(descriptor.payer),
+        payee,
+        signer: signerOf(descriptor),
+        descriptor: JSON.stringify(descriptor),
+        escrow,
+        chainId,
+        openTransaction,
+      },
+      { cumulative: cumulativeAmount, signature },
+    );
+  }
+
+  /**
+   * A channel that the chain has and the books do not: they came back from a backup of before it was opened, or its payer
+   * opened it alone.
+   */
+  async #adopt(payload: Open | Voucher): Promise<ChannelRow | undefined> {
+    const { channels } = this.#options;
+    const { channelId, descriptor, cumulativeAmount, signature } = payload;
+    // Only its payer makes the host ask the chain.
+    if (!this.#signed(channelId, cumulativeAmount, signature, signerOf(descriptor))) return undefined;
+    const { deposit, settled, closeRequestedAt } = await this.chain.state(channelId).catch((cause: unknown) => {
+      throw new Problem('payment_invalid', 'The network does not answer about the channel; try again.', { cause });
+    });
+    // What it had spent by its last settlement is not known.
+    if (deposit === 0n || settled !== 0n || closeRequestedAt !== 0) return undefined;
+    await this.#note(payload, null);
+    await channels.opened(channelId, atomic(deposit), null);
+    this.#checked.note(channelId);
+    return channels.byId(channelId);
   }
 
   async confirmOpening(channel: ChannelRow): Promise<boolean> {
@@ -219,7 +245,7 @@ export class SessionVerifier implements ChannelKeeper {
     price: Money,
   ): Promise<{ channel: ChannelRow; voucher?: SignedAmount }> {
     const { channelId, cumulativeAmount, signature } = payload;
-    const channel = await this.#usable(channelId);
+    const channel = await this.#usable(channelId, payload);
     const from = lower(source?.split(':').pop() ?? '');
     if (from !== channel.payer && from !== channel.signer)
       throw new Problem(
@@ -246,10 +272,14 @@ export class SessionVerifier implements ChannelKeeper {
     return { channel: { ...channel, voucher: cumulativeAmount, voucherSignature: signature }, voucher };
   }
 
-  /** An open channel that its payer is not closing. Asks the chain now and then. */
-  async #usable(id: string): Promise<ChannelRow> {
+  /**
+   * An open channel that its payer is not closing. Asks the chain now and then.
+   * @param payload by which one may be taken on that is not known
+   */
+  async #usable(id: string, payload?: Open | Voucher): Promise<ChannelRow> {
     const { channels } = this.#options;
     let channel = await channels.byId(id);
+    if (!channel && payload) channel = await this.#adopt(payload);
     if (channel?.state === 'opening' && (await this.confirmOpening(channel))) channel = await channels.byId(id);
     if (channel?.state !== 'open')
       throw new Problem(
@@ -269,8 +299,7 @@ export class SessionVerifier implements ChannelKeeper {
       const state = await this.chain.state(channel.id);
       if (state.deposit === 0n) {
         // What this host closes itself is `closing` first, and the books hear of it from there.
-        if (channel.state === 'open' && (await this.chain.lastEvent(channel, 'ChannelClosed')))
-          await channels.withdrawn(channel);
+        if (channel.state === 'open') await this.chain.ended(channel);
         throw new Problem('payment_invalid', 'The deposit of the channel is gone from the chain; open a new one.');
       }
       await channels.chainState(channel.id, {
