@@ -425,6 +425,8 @@ test('a channel that the chain has and the books do not is taken on by its payer
   );
   const forged = { challenge, source, payload: { ...payload, signature: `0x${'1b'.repeat(65)}` } };
   expect(await show({ authorization: Credential.serialize(forged as never) })).toBe(402);
+  // More than the deposit.
+  expect(await show(await payer.voucher(1_000_001))).toBe(402);
   expect(await rows('select id from payment_channels')).toEqual([]);
   // Of the 0.15 two calls are lost, which are the host’s loss.
   expect(await show(await payer.voucher(150_000))).toBe(200);
@@ -466,6 +468,50 @@ test('a channel that was closed with what it owed has paid, though it is open in
   expect(await rows('select state, settled from payment_channels')).toEqual([{ state: 'closed', settled: 50_000 }]);
   await until(async () => (await balance(network, 'tempo', payTo)) === 50_000n);
   expect(await rig.payments.ledger.reconcile()).toMatchObject({ ok: true, differences: [] });
+});
+
+test('a channel of which more was settled than books that came back know goes on from there, and is closed', async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/m', price: '0.05', mode: 'metered' }] });
+  const { chain, rpcUrl } = mppOf(network);
+  const reached = { rpcUrl, chainId: chain.id, wallets: network.wallets } as LocalNetworkFile;
+  const payers = [3, 5].map((index) => new ChannelPayer(reached, index, `${rig!.url}/m`, fetch));
+  const show = async (headers: Record<string, string>) => (await fetch(`${rig!.url}/m`, { headers })).status;
+  const { settler } = network.hostAccounts;
+  const client = mppOf(network).getClient(settler);
+  const { Chain, Protocol } = Session.Precompile;
+  const how = { account: settler, candidateFeeTokens: [mppOf(network).currency] };
+  const columns = 'state, voucher, captured, settled';
+  for (const payer of payers) {
+    expect(await show(await payer.open())).toBe(200);
+    // Of a call, and a settlement, that the books have lost.
+    const { authorization = '' } = await payer.voucher(100_000);
+    const { payload } = Credential.deserialize<{ signature: Hex; descriptor: never }>(authorization);
+    const amount = 100_000n as never;
+    const hash = await Chain.settleOnChain(
+      client,
+      payload.descriptor,
+      amount,
+      payload.signature,
+      Protocol.tip20ChannelEscrow,
+      how,
+    );
+    await Chain.waitForSuccessfulReceipt(client as never, hash);
+  }
+  await rig.restart();
+  const [first, second] = payers as [ChannelPayer, ChannelPayer];
+  expect(await show(await first.close(100_000))).toBe(204);
+  // Two calls more: one that the chain has taken the money of, and one.
+  for (const cumulative of [150_000, 200_000]) expect(await show(await second.voucher(cumulative))).toBe(200);
+  expect(await show(await second.close(200_000))).toBe(204);
+  expect(await rows(`select ${columns} from payment_channels order by captured`)).toEqual([
+    { state: 'closed', voucher: 100_000, captured: 100_000, settled: 100_000 },
+    { state: 'closed', voucher: 200_000, captured: 150_000, settled: 150_000 },
+  ]);
+  // Each call that the books know of.
+  await until(async () => (await balance(network, 'tempo', payTo)) === 200_000n);
+  expect(await rig.payments.ledger.reconcile()).toMatchObject({ ok: true, differences: [] });
+  expect(rig.payments.ledger.stopped()).toBeUndefined();
 });
 
 test('two refunds of one payment are both counted', async () => {

@@ -181,7 +181,8 @@ export class ChannelStore {
   }
 
   /**
-   * The chain moved what was captured up to `total` to the host; payouts that wait for it become due, oldest first.
+   * The chain moved what was captured up to `total` to the host; payouts that wait for it become due, oldest first. Books
+   * that came back from a backup may know of less: then the chain has seen a greater voucher, which is not asked for again.
    */
   async settled(channel: ChannelRow, total: Money, reference: string, closed: boolean): Promise<void> {
     const amount = subtract(total, channel.settled);
@@ -192,6 +193,7 @@ export class ChannelStore {
       settled:
         sql`CASE WHEN ${paymentChannels.settled} = ${Number(channel.settled)} THEN CAST(${Number(total)} AS BIGINT) ELSE -1 END` as unknown as Money,
       captured: sql`max(${paymentChannels.captured}, ${Number(total)})` as unknown as Money,
+      voucher: sql`max(${paymentChannels.voucher}, ${Number(total)})` as unknown as Money,
       settledAt: now,
       ...(closed ? { state: 'closed' as const, closeHash: reference, error: null } : {}),
     };

@@ -220,7 +220,7 @@ export class SessionVerifier implements ChannelKeeper {
       throw new Problem('payment_invalid', 'The network does not answer about the channel; try again.', { cause });
     });
     // What it had spent by its last settlement is not known.
-    if (deposit === 0n || settled !== 0n || closeRequestedAt !== 0) return undefined;
+    if (deposit < cumulativeAmount || settled !== 0n || closeRequestedAt !== 0) return undefined;
     await this.#note(payload, null);
     await channels.opened(channelId, atomic(deposit), null);
     this.#checked.note(channelId);
