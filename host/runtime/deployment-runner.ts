@@ -265,6 +265,11 @@ export class DeploymentRunner {
     return this.#usage;
   }
 
+  /** As `sample`, for those that are out of service and not gone yet. */
+  sampleDraining(): void {
+    this.#instances.sampleDraining();
+  }
+
   /** Starts one more instance, or lets one go, where that is due. @param now ms of `performance.now()` */
   adjustCount(now: number, idleCores: () => number): void {
     this.#more.adjust(now, this.inFlight, idleCores);

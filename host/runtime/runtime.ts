@@ -316,6 +316,7 @@ class Node implements Runtime {
       const { slug } = runner;
       const seen = this.#seen.get(key);
       if (runner.state === 'cold') {
+        runner.sampleDraining();
         this.#seen.delete(key);
         if (runner.forgettable) this.#runners.delete(key);
         continue;

@@ -131,8 +131,7 @@ export class SlugInstances {
 
   /** Looks at CPU and memory; ends what is over its limits. @param now ms of `performance.now()` */
   sample(now: number, alone: boolean): ProcessUsage {
-    // What they have used by then counts, whatever ends them.
-    for (const instance of this.#draining) instance.usage();
+    this.sampleDraining();
     const total = { cpuMs: 0, privateBytes: 0 };
     for (const one of this.watched.filter(({ alive }) => alive)) {
       const { cpuMs, privateBytes } = one.sample(now, alone);
@@ -140,6 +139,17 @@ export class SlugInstances {
       total.privateBytes += privateBytes;
     }
     return total;
+  }
+
+  /** Those that end their last requests: what they use counts, and the limit of memory holds for them, too. */
+  sampleDraining(): void {
+    const { config } = this.#options.dependencies;
+    for (const instance of this.#draining) {
+      const { memoryBytes } = { ...config, ...limitsOf('runtime', instance.spec.limits) };
+      if (instance.usage().privateBytes <= memoryBytes || !instance.alive) continue;
+      const detail = 'The process held more memory than is allowed while its last requests ended.';
+      void instance.kill('memory_exceeded', detail, this.#options.notices.failed(instance, 'memory_exceeded', detail));
+    }
   }
 
   /** Tells what CPU time has been used since it was last told. */

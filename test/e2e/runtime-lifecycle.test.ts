@@ -172,6 +172,23 @@ describe('failures', () => {
     expect(await rig.text(slug)).toBe('fine');
   });
 
+  it('kills a memory bomb that goes off while its version is being replaced', async () => {
+    const bomb = `const kept = [];
+export default { async fetch(r) {
+  if (!r.url.endsWith("bomb")) return new Response("old");
+  await scheduler.wait(1_000);
+  for (;; await scheduler.wait(0)) kept.push(new Uint8Array(4e6).fill(1));
+} }`;
+    await rig.deploy('late', bomb);
+    expect(await rig.text('late')).toBe('old');
+    const under = rig.fetch('late', '/bomb');
+    await rig.deploy('late', HELLO('new'));
+    await rig.runtime.activate('late');
+    const response = await under;
+    expect([response.status, await response.text()]).toEqual([503, expect.stringContaining('memory_exceeded')]);
+    expect(await rig.text('late')).toBe('new');
+  });
+
   it('backs off from what keeps dying, and says why', async () => {
     await rig.deploy('dying', 'throw new Error("never starts"); export default { fetch() {} }');
     expect(await (await rig.fetch('dying')).json()).toMatchObject({ code: 'start_failed' });
