@@ -247,7 +247,7 @@ export class DeploymentRunner {
   /** @param traffic since the edge's last report */
   reportTraffic({ requests, inFlight, instanceBytesOut = {} }: EdgeTraffic): void {
     this.#activity.report(requests, inFlight);
-    for (const one of this.#instances.watched) one.answered(instanceBytesOut[one.instance.generation] ?? 0);
+    this.#instances.answered(instanceBytesOut);
   }
 
   /** Looks at CPU and memory; ends what is over its limits. Call about once a second, more often while busy. @param now ms of `performance.now()`; @param alone no other tenant does anything */
@@ -266,8 +266,8 @@ export class DeploymentRunner {
   }
 
   /** As `sample`, for those that are out of service and not gone yet. */
-  sampleDraining(): void {
-    this.#instances.sampleDraining();
+  sampleDraining(now: number, alone: boolean): void {
+    this.#instances.sampleDraining(now, alone);
   }
 
   /** Starts one more instance, or lets one go, where that is due. @param now ms of `performance.now()` */

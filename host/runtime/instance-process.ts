@@ -90,6 +90,7 @@ export class InstanceProcess {
   readonly #member: ClusterMember | undefined;
   /** Set before the process is made to end; the first reason stands. */
   #reason: InstanceExit | undefined;
+  #killed = false;
   #alive = true;
   #lastUsage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
   #countedMs = 0;
@@ -248,6 +249,7 @@ export class InstanceProcess {
   /** Ends it at once, or when `first` is done. */
   async kill(reason: ExitReason, detail: string, first?: Promise<unknown>): Promise<InstanceExit> {
     this.#reason ??= { reason, detail };
+    this.#killed = true;
     await first;
     this.usage();
     this.#process.kill();
@@ -275,6 +277,11 @@ export class InstanceProcess {
       // It ended in the meantime.
       return false;
     }
+  }
+
+  /** It ends at once; one that was told to end may take its time. */
+  get killed(): boolean {
+    return this.#killed;
   }
 
   /** It was told to end. */

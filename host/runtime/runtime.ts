@@ -315,15 +315,16 @@ class Node implements Runtime {
     for (const [key, runner] of this.#runners) {
       const { slug } = runner;
       const seen = this.#seen.get(key);
+      const alone = this.#soloTenant.isAlone(slug, now);
+      runner.sampleDraining(now, alone);
       if (runner.state === 'cold') {
-        runner.sampleDraining();
         this.#seen.delete(key);
         if (runner.forgettable) this.#runners.delete(key);
         continue;
       }
       if (tick % COUNT_TICKS === 0) runner.countCpu();
       if (!everyone && !seen?.busy) continue;
-      const { cpuMs } = runner.sample(now, this.#soloTenant.isAlone(slug, now));
+      const { cpuMs } = runner.sample(now, alone);
       runner.adjustCount(now, () => this.#idleCores.read(now));
       if (seen && cpuMs > seen.cpuMs) this.#soloTenant.seen(slug, now);
       this.#seen.set(key, { cpuMs, busy: cpuMs - (seen?.cpuMs ?? cpuMs) >= BUSY_CPU_MS });

@@ -28,6 +28,8 @@ export class SlugInstances {
   readonly #options: SlugInstancesOptions;
   readonly #inService = new InService();
   readonly #draining = new Set<InstanceProcess>();
+  /** Of every instance until it is gone. */
+  readonly #watches = new Map<InstanceProcess, WatchedInstance>();
 
   constructor(options: SlugInstancesOptions) {
     this.#options = options;
@@ -82,6 +84,7 @@ export class SlugInstances {
       yielding: reports.record.exceededLately,
       onExceeded: (reason, detail) => this.kill(instance, reason, detail),
     });
+    this.#watches.set(instance, watched);
     this.#inService.add(watched);
     reports.log({ kind: 'platform', event: 'started', text: `revision ${instance.spec.revision}` });
     void instance.ended.then((exit) => this.#ended(instance, exit));
@@ -89,7 +92,7 @@ export class SlugInstances {
 
   /** Tells the edges first: those who wait for an answer should get the reason, not a broken connection. */
   kill(instance: InstanceProcess, reason: LimitReason, detail: string): void {
-    if (instance.ending) return;
+    if (instance.killed) return;
     this.#drain(instance);
     void instance.kill(reason, detail, this.#options.notices.failed(instance, reason, detail));
   }
@@ -131,7 +134,6 @@ export class SlugInstances {
 
   /** Looks at CPU and memory; ends what is over its limits. @param now ms of `performance.now()` */
   sample(now: number, alone: boolean): ProcessUsage {
-    this.sampleDraining();
     const total = { cpuMs: 0, privateBytes: 0 };
     for (const one of this.watched.filter(({ alive }) => alive)) {
       const { cpuMs, privateBytes } = one.sample(now, alone);
@@ -141,15 +143,14 @@ export class SlugInstances {
     return total;
   }
 
-  /** Those that end their last requests: what they use counts, and the limit of memory holds for them, too. */
-  sampleDraining(): void {
-    const { config } = this.#options.dependencies;
-    for (const instance of this.#draining) {
-      const { memoryBytes } = { ...config, ...limitsOf('runtime', instance.spec.limits) };
-      if (instance.usage().privateBytes <= memoryBytes || !instance.alive) continue;
-      const detail = 'The process held more memory than is allowed while its last requests ended.';
-      void instance.kill('memory_exceeded', detail, this.#options.notices.failed(instance, 'memory_exceeded', detail));
-    }
+  /** As `sample`, for those that end their last requests: the limits hold until they are gone. */
+  sampleDraining(now: number, alone: boolean): void {
+    for (const instance of this.#draining) if (instance.alive) this.#watches.get(instance)?.sample(now, alone);
+  }
+
+  /** @param bytes by generation, of answers that came out in about the last second */
+  answered(bytes: Readonly<Record<number, number>>): void {
+    for (const [{ generation }, watched] of this.#watches) watched.answered(bytes[generation] ?? 0);
   }
 
   /** Tells what CPU time has been used since it was last told. */
@@ -176,6 +177,7 @@ export class SlugInstances {
     const { slug, dependencies, notices, reports, onEnded } = this.#options;
     const wasInService = this.#inService.remove(instance);
     this.#draining.delete(instance);
+    this.#watches.delete(instance);
     if (isFailure(reason)) {
       void notices.failed(instance, reason, detail);
       reports.failed(reason, detail, instance.ageMs);

@@ -172,21 +172,25 @@ describe('failures', () => {
     expect(await rig.text(slug)).toBe('fine');
   });
 
-  it('kills a memory bomb that goes off while its version is being replaced', async () => {
-    const bomb = `const kept = [];
+  it.each([
+    ['a memory bomb', 'kept.push(new Uint8Array(4e6).fill(1))', 'memory_exceeded'],
+    ['a busy loop', 'for (;;);', 'cpu_exceeded'],
+  ])('kills %s of a version that is being replaced', async (name, act, reason) => {
+    const slug = name.replaceAll(' ', '-');
+    const code = `const kept = [];
 export default { async fetch(r) {
-  if (!r.url.endsWith("bomb")) return new Response("old");
+  if (!r.url.endsWith("act")) return new Response("old");
   await scheduler.wait(1_000);
-  for (;; await scheduler.wait(0)) kept.push(new Uint8Array(4e6).fill(1));
+  for (;; await scheduler.wait(0)) { ${act} }
 } }`;
-    await rig.deploy('late', bomb);
-    expect(await rig.text('late')).toBe('old');
-    const under = rig.fetch('late', '/bomb');
-    await rig.deploy('late', HELLO('new'));
-    await rig.runtime.activate('late');
+    await rig.deploy(slug, code);
+    expect(await rig.text(slug)).toBe('old');
+    const under = rig.fetch(slug, '/act');
+    await rig.deploy(slug, HELLO('new'));
+    await rig.runtime.activate(slug);
     const response = await under;
-    expect([response.status, await response.text()]).toEqual([503, expect.stringContaining('memory_exceeded')]);
-    expect(await rig.text('late')).toBe('new');
+    expect([response.status, await response.text()]).toEqual([503, expect.stringContaining(reason)]);
+    expect(await rig.text(slug)).toBe('new');
   });
 
   it('backs off from what keeps dying, and says why', async () => {
