@@ -4,14 +4,10 @@
  */
 import { createHash } from 'node:crypto';
 import { readdirSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type CertifiedKey, certifyNode } from '../../host/peers/authority.ts';
 import { PeerLinks } from '../../host/peers/links.ts';
-import { keyFilesOfNodes } from '../../host/registry/key-file.ts';
 import { postgresClient } from '../../host/registry/postgres/client.ts';
-import { openPostgresRegistry } from '../../host/registry/postgres/index.ts';
 import { expectTime } from '../times.ts';
 import { deploy, type Fetch, jsonPost, jsonPut, signInFetch, x402Fetch } from './support/callers.ts';
 import { Cluster, clusterPrograms } from './support/cluster.ts';
@@ -348,11 +344,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
   });
 
   it('a certificate of the nodes’ own authority counts only while the registry names it', async () => {
-    const registry = await openPostgresRegistry(cluster.database);
-    const keys = await keyFilesOfNodes(registry, cluster.key, tmpdir());
-    const authority = JSON.parse((await keys('peers.json').read()) ?? '') as CertifiedKey;
-    await registry.end();
-    const own = await certifyNode(authority, STRANGER);
+    const { authority, own } = await cluster.certify(STRANGER);
     await count(b);
     // An instance of B, by its lease in the bucket of objects.
     const [instance] = await rows(
@@ -365,7 +357,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     const member = Number(high) * 256 + Number(low);
     const [known] = await rows(`SELECT address FROM nodes WHERE name = 'b'`);
     const links = new PeerLinks({
-      authority: authority.certificate,
+      authority,
       own,
       admits: () => true,
       addressOf: () => ({ host: '127.0.0.1', port: Number(String(known?.address).split(':')[1]) }),
@@ -381,8 +373,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       }).finally(() => stream.destroy());
     };
     expect(await said()).toBeUndefined();
-    await rows(`INSERT INTO nodes (name, node, version, started_at, number, address, certificate)
-      VALUES ('stranger', 'stranger', '0', 0, ${STRANGER}, '127.0.0.1:9', '${own.fingerprint}')`);
+    await cluster.admit('stranger', STRANGER, '127.0.0.1:9', own.fingerprint);
     await until(said);
     expect((await b.operator('POST', '/cluster/stranger/remove')).status).toBe(200);
     await until(async () => (await said()) === undefined);

@@ -11,10 +11,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type CertifiedKey, certifyNode } from '../../host/peers/authority.ts';
-import { keyFilesOfNodes } from '../../host/registry/key-file.ts';
 import { postgresClient } from '../../host/registry/postgres/client.ts';
-import { openPostgresRegistry } from '../../host/registry/postgres/index.ts';
 import { expectTime } from '../times.ts';
 import { account, deploy, type Fetch, x402Fetch } from './support/callers.ts';
 import { Cluster, clusterPrograms } from './support/cluster.ts';
@@ -250,21 +247,16 @@ describe.skipIf(!clusterPrograms() || !namespacesAllowed())(
 
     /** One more node is known; whoever has its key calls the others from a namespace of its own. */
     async function steal(): Promise<{ held(): number; end(): Promise<void> }> {
-      const registry = await openPostgresRegistry(cluster.database);
-      const keys = await keyFilesOfNodes(registry, cluster.key, tmpdir());
-      const authority = JSON.parse((await keys('peers.json').read()) ?? '') as CertifiedKey;
-      await registry.end();
-      const own = await certifyNode(authority, STOLEN);
+      const { authority, own } = await cluster.certify(STOLEN);
       const place = await cluster.apart.network.place();
       const client = postgresClient(cluster.database);
       const { rows: nodes } = await client.execute('SELECT number, address FROM nodes WHERE number IS NOT NULL');
       const { rows } = await client.execute(`SELECT tenant FROM deployments WHERE slug = 'objects'`);
-      await client.execute(`INSERT INTO nodes (name, node, version, started_at, number, address, certificate)
-        VALUES ('stolen', 'stolen', '0', 0, ${STOLEN}, '${place.address}:9', '${own.fingerprint}')`);
       await client.end();
+      await cluster.admit('stolen', STOLEN, `${place.address}:9`, own.fingerprint);
       const tenant = String(rows[0]?.tenant);
       const theft: Theft = {
-        authority: authority.certificate,
+        authority,
         own,
         targets: nodes.map(({ number, address }) => {
           const [host = '', port] = String(address).split(':');

@@ -152,7 +152,7 @@ describe.skipIf(!clusterPrograms())('the pay platform on two nodes', () => {
     await killed.kill();
     isRunning = false;
     await Promise.all(callers);
-    // Whoever has no answer asks again with the same key.
+    // A caller without an answer asks again with the same key.
     for (const key of charged.keys())
       await until(async () => [200, 201].includes(await charge(left, key).catch(() => 0)));
     const acknowledged = [...charged.values()];

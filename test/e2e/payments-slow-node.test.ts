@@ -51,6 +51,15 @@ const wrapped = () => behind(network, (ask, args) => (node ? node(ask, args) : a
 const stateOf = async () => (await rows('select state from payments'))[0]?.state;
 const later = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const key = (index: number) => network.wallets?.[index]?.privateKey ?? '0x';
+/** A stock client that pays by session. */
+function sessionOf(index: number) {
+  const account = privateKeyToAccount(key(index) as Hex);
+  return tempo.session.manager({
+    account,
+    getClient: () => mppOf(network).getClient(account) as never,
+    maxDeposit: '1',
+  });
+}
 const rows = async (sql: string) => (await rig!.registry.client.execute(sql)).rows.map((row) => ({ ...row }));
 /** This machine's clock is set, and the chain's is not. */
 const leap = () => {
@@ -363,12 +372,7 @@ test.each(['open', 'closing'])(
   async (state) => {
     const payTo = privateKeyToAccount(generatePrivateKey()).address;
     rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/m', price: '0.05', mode: 'metered' }] });
-    const account = privateKeyToAccount(key(4) as Hex);
-    const session = tempo.session.manager({
-      account,
-      getClient: () => mppOf(network).getClient(account) as never,
-      maxDeposit: '1',
-    });
+    const session = sessionOf(4);
     expect((await session.fetch(`${rig.url}/m`)).status).toBe(200);
     // What the payer's requestClose and, after the grace period, withdraw leave on the chain while the host is down.
     const { settler } = network.hostAccounts;
@@ -442,12 +446,7 @@ test('a channel that the chain has and the books do not is taken on by its payer
 test('a channel that was closed with what it owed has paid, though it is open in books that came back', async () => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/m', price: '0.05', mode: 'metered' }] });
-  const account = privateKeyToAccount(key(4) as Hex);
-  const session = tempo.session.manager({
-    account,
-    getClient: () => mppOf(network).getClient(account) as never,
-    maxDeposit: '1',
-  });
+  const session = sessionOf(4);
   expect((await session.fetch(`${rig.url}/m`)).status).toBe(200);
   const [row] = (await rows('select descriptor, escrow, voucher_signature from payment_channels')) as unknown as {
     descriptor: string;

@@ -9,6 +9,10 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { PATH_USD_ADDRESS } from '../../../host/local-network/contracts/index.ts';
+import { type CertifiedKey, certifyNode } from '../../../host/peers/authority.ts';
+import { keyFilesOfNodes } from '../../../host/registry/key-file.ts';
+import { postgresClient } from '../../../host/registry/postgres/client.ts';
+import { openPostgresRegistry } from '../../../host/registry/postgres/index.ts';
 import { type PostgresOptions, PostgresServer } from '../../registry/support/postgres-server.ts';
 import { Door } from '../../s3/door.ts';
 import { postgresPrograms } from './databases.ts';
@@ -233,6 +237,24 @@ export class Cluster {
   /** The operator's wallet. */
   readonly recipient: `0x${string}` = RECIPIENT;
   readonly key = 'a key of thirty-two characters, or more';
+
+  /** What the holder of a node's key has: a certificate of the nodes' own authority, which no node admits yet. */
+  async certify(number: number) {
+    const registry = await openPostgresRegistry(this.database);
+    const keys = await keyFilesOfNodes(registry, this.key, tmpdir());
+    const authority = JSON.parse((await keys('peers.json').read()) ?? '') as CertifiedKey;
+    await registry.end();
+    return { authority: authority.certificate, own: await certifyNode(authority, number) };
+  }
+
+  /** The registry names one more node, of which nothing runs. */
+  async admit(name: string, number: number, address: string, certificate: string): Promise<void> {
+    const client = postgresClient(this.database);
+    const sql = `INSERT INTO nodes (name, node, version, started_at, number, address, certificate)
+      VALUES (?, ?, '0', 0, ?, ?, ?)`;
+    await client.execute({ sql, args: [name, name, number, address, certificate] });
+    await client.end();
+  }
 
   get #secrets(): Record<string, string> {
     const { endpoint, bucket, accessKey, secretKey } = this.storage.settings('cluster');
