@@ -45,7 +45,7 @@ function run(tenants: Tenant[], seconds: number, weigh: (appetite: Appetite) => 
     states.forEach((state, index) => {
       const got = given[index] ?? 0;
       state.cpuMs += got;
-      // Who gets less than it wants waits all the time.
+      // A tenant that gets less than it wants never sleeps.
       state.wantedMs += got < (wanted[index] ?? 0) ? STEP_MS : got;
       if (at >= seconds * 500) state.lateMs += got;
       state.cpu.sample(at, state);
