@@ -247,6 +247,7 @@ const HOSTILE: (() => Partial<Written>)[] = [
   () => ({ authority: pick(others.filter((one) => one !== payer.address)) }),
   () => ({ feePayer: pick(others.filter((one) => one !== feePayer)) }),
   () => ({ source: feePayer }),
+  () => ({ source: usual.destination }),
   // At the cost of who pays the fee.
   () => ({ units: unitsOf(100_001 + randomInt(1_000_000)) }),
   () => ({ priority: priorityOf(50_001n + BigInt(randomInt(1_000_000_000))) }),

@@ -20,7 +20,7 @@ import { heldIn } from './look-up.ts';
 import { ownSettler, remoteSettler, type Settler } from './settlers.ts';
 import {
   assertLeavesFeePayerAlone,
-  assertSignedByOwner,
+  assertMovesMoneyOfSigner,
   readable,
   type Sent,
   sentBy,
@@ -107,7 +107,7 @@ export function solanaRail({ network, remote }: SolanaPlace, gas: Gas): Rail {
       const presented = x402Of(given);
       const message = readable(transactionOf(presented));
       assertLeavesFeePayerAlone(message);
-      assertSignedByOwner(message);
+      assertMovesMoneyOfSigner(message);
       const { requirements: offered } = x402Offer(offer);
       const payer = feePayers().find((one) => one === message.staticAccounts[0]);
       const accepted = { ...offered, ...(payer === undefined ? {} : { extra: { feePayer: payer } }) };

@@ -13,8 +13,8 @@ type Message = CompiledTransactionMessage & { lifetimeToken: string };
 
 /** Where x402 has the transfer among the instructions. */
 const TRANSFER = 2;
-/** Where a transfer has the owner among its accounts (https://docs.rs/spl-token, `TransferChecked`). */
-const OWNER = 3;
+/** What a transfer has at which place among its accounts (https://docs.rs/spl-token, `TransferChecked`). */
+const [SOURCE, DESTINATION, OWNER] = [0, 2, 3];
 
 /** A payment's transaction, after it was verified. */
 export interface Sent {
@@ -42,7 +42,7 @@ export function sentBy(payment: PaymentRow): Sent {
 /** The account that the transfer takes from. */
 export function sourceOf(message: CompiledTransactionMessage): string {
   const transfer = 'instructions' in message ? message.instructions[TRANSFER] : undefined;
-  return message.staticAccounts[transfer?.accountIndices?.[0] ?? -1] ?? '';
+  return message.staticAccounts[transfer?.accountIndices?.[SOURCE] ?? -1] ?? '';
 }
 
 export function transactionOf({ payload: { payload } }: X402Credential): Buffer {
@@ -97,13 +97,16 @@ export function assertLeavesFeePayerAlone(message: CompiledTransactionMessage): 
 }
 
 /**
- * Whoever the money is of signs: the owner of the account, or members of a multisig, which stand behind it. x402 leaves
- * that to the chain.
+ * The money is of another account than the one that it goes to, because the token program moves nothing between an
+ * account and itself. Its owner signs, or members of a multisig, which stand behind it. x402 leaves both to the chain.
  * @throws Problem `payment_invalid`
  */
-export function assertSignedByOwner(message: CompiledTransactionMessage): void {
+export function assertMovesMoneyOfSigner(message: CompiledTransactionMessage): void {
   const transfer = 'instructions' in message ? message.instructions[TRANSFER] : undefined;
   const isSigner = (index: number) => index < message.header.numSignerAccounts;
-  if (!transfer?.accountIndices?.slice(OWNER).some(isSigner))
+  const accounts = transfer?.accountIndices ?? [];
+  if (accounts[SOURCE] === accounts[DESTINATION])
+    throw new Problem('payment_invalid', 'x402: the account that pays is the one that is paid.');
+  if (!accounts.slice(OWNER).some(isSigner))
     throw new Problem('payment_invalid', 'x402: the owner of the account that pays has not signed.');
 }
