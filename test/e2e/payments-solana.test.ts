@@ -257,7 +257,8 @@ test('no transaction takes anything else than the price from anybody, or goes un
   // By why it is refused.
   const hostile: Record<string, Made> = {
     'amount_mismatch: less than the price': { amount: PRICE - 1n },
-    'recipient_mismatch: to another account': { destination: await tokenAccountOf(payer.address) },
+    'recipient_mismatch: to another account': { destination: await tokenAccountOf(other.address) },
+    'is the one that is paid: to the account that pays': { destination: await tokenAccountOf(payer.address) },
     'mint_mismatch: of another token': { mint: other.address },
     'no part in the instructions: of the tokens of who pays the fee': {
       source: await tokenAccountOf(feePayer()),

@@ -321,6 +321,8 @@ test(
       { start: 2, end: 4 },
       place(getAddressEncoder().encode(BLOCK) as Uint8Array, 0, 32),
       place(getAddressEncoder().encode(usual.source) as Uint8Array, 0, 32),
+      // Which of the accounts that is.
+      place(usual.transfer, -5, 1),
       place(usual.units, 1, 4),
       place(usual.priority, 1, 8),
       // Its decimals, which the token program compares.
