@@ -18,15 +18,24 @@ END $$`;
 /** The file whose registry the database of this process holds. */
 let held: string | undefined;
 
-/** One at a time: a registry of another name takes the place of the one before. */
+/** What was closed last gives back its leases until then. */
+let closed: Promise<void> | undefined;
+
+/** One at a time: a registry of another name takes the place of the one before. Tests need not wait for its end. */
 export async function openTestRegistry(file: string): Promise<Registry> {
   if (template === undefined) return openRegistry(file);
+  await closed;
   const url = template.replace('/template?', `/t${process.pid}?`);
   if (held === undefined)
     await run(template.replace('/template?', '/postgres?'), `CREATE DATABASE t${process.pid} TEMPLATE template`);
   else if (held !== file) await run(url, RESET);
   held = file;
-  return openPostgresRegistry(url);
+  const registry = await openPostgresRegistry(url);
+  const close = () => {
+    closed = registry.end();
+    return closed;
+  };
+  return { ...registry, close };
 }
 
 async function run(url: string, statement: string): Promise<void> {
