@@ -1,11 +1,14 @@
 /** Two nodes of one host over a real PostgreSQL: what one is told, the other has; money moves once; one dies, the other serves. */
 import type { Address } from '@solana/kit';
-import { parseAbi } from 'viem';
+import { PERMIT2_ADDRESS } from '@x402/evm';
+import { type Hex, parseAbi } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { waitForTransactionReceipt, writeContract } from 'viem/actions';
+import { Account } from 'viem/tempo';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { postgresClient } from '../../host/registry/postgres/client.ts';
 import { commandOf, processTree } from '../bench/processes.ts';
+import { accountFetch, authorizeKey } from './support/access-keys.ts';
 import {
   account,
   deploy,
@@ -106,6 +109,38 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       x402Fetch(
         network,
         0,
+        cluster.via(() => host),
+      );
+  }
+
+  /** A client of a key that may spend half as much again as the price. */
+  async function keyOfWallet(): Promise<(host: TestHost) => Fetch> {
+    const { address, privateKey } = cluster.network.wallets[5] as { address: Hex; privateKey: Hex };
+    const key = Account.fromSecp256k1(generatePrivateKey(), { access: address });
+    const { currency, getClient } = cluster.chain.mpp;
+    const client = getClient(Account.fromSecp256k1(privateKey) as never);
+    await authorizeKey(client as never, { token: currency, wallet: address, key, limit: (PRICE * 3n) / 2n });
+    const sender = (host: TestHost) => cluster.via(() => host);
+    return (host) => accountFetch(key, () => getClient() as never, sender(host)) as Fetch;
+  }
+
+  /** A client of a wallet that has let Permit2 spend half as much again as the price. */
+  async function permitting(): Promise<(host: TestHost) => Fetch> {
+    const payer = account(cluster.network, 5);
+    const { x402 } = cluster.chain;
+    const hash = await writeContract(x402.getClient(payer) as never, {
+      account: payer,
+      chain: null,
+      address: x402.token,
+      abi: parseAbi(['function approve(address, uint256) returns (bool)']),
+      functionName: 'approve',
+      args: [PERMIT2_ADDRESS as Hex, (PRICE * 3n) / 2n],
+    });
+    await waitForTransactionReceipt(x402.getClient() as never, { hash });
+    return (host) =>
+      x402Fetch(
+        cluster.network,
+        5,
         cluster.via(() => host),
       );
   }
@@ -290,20 +325,38 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     });
   });
 
-  it('eight calls at once of a wallet that has money for one are worked for once', async () => {
+  /** Who may spend enough for one call, whichever node is asked, and why the others are refused. */
+  const LIMITED = [
+    {
+      ...{ of: 'a wallet that has money for one', slug: 'waits', mode: 'fixed' },
+      ...{ payer: () => walletWith(PRICE), why: /^The wallet holds 0\.01 USD/ },
+    },
+    {
+      ...{ of: 'a key that may spend enough for one', slug: 'waits-for-key', mode: 'fixed' },
+      ...{ payer: keyOfWallet, why: /may spend 0\.015 USD/ },
+    },
+    {
+      ...{ of: 'a wallet that has let Permit2 spend enough for one', slug: 'waits-for-permit', mode: 'metered' },
+      ...{ payer: permitting, why: /^Permit2 may spend 0\.015 USD/ },
+    },
+  ];
+
+  it.each(LIMITED)('eight calls at once of $of are worked for once', async ({ slug, mode, payer, why }) => {
     const bindings = { kv: true };
-    const paidRoutes = [{ method: 'GET', path: '/slow', price: '0.01', description: 'one' }];
-    await deploy(payAt(b), cluster.url, { slug: 'waits', code: WAITS, bindings, paidRoutes });
-    const poor = await walletWith(PRICE);
+    const paidRoutes = [{ method: 'GET', path: '/slow', price: '0.01', mode, description: 'one' }];
+    await deploy(payAt(b), cluster.url, { slug, code: WAITS, bindings, paidRoutes });
+    const poor = await payer();
     const answers: [number, string][] = [];
     const calls = Array.from({ length: 8 }, async (_, at) => {
-      const answer = await poor(at % 2 ? a : b)(`${cluster.url}/waits/slow?first`);
-      answers.push([answer.status, await answer.text()]);
-      if (answers.length === 7) await fetch(`${b.url}/waits/?first`);
+      const answer = await poor(at % 2 ? a : b)(`${cluster.url}/${slug}/slow?first`);
+      const said = await answer.text();
+      answers.push([answer.status, answer.status === 402 ? JSON.parse(said).detail : said]);
+      if (answers.length === 7) await fetch(`${b.url}/${slug}/?first`);
     });
     await Promise.all(calls);
     const refused = answers.slice(0, 7);
-    expect(refused).toEqual(refused.map(() => [402, expect.stringContaining('are promised to calls')]));
+    expect(refused).toEqual(refused.map(() => [402, expect.stringMatching(why)]));
+    for (const [, detail] of refused) expect(detail).toContain('are promised to calls');
     // How often it was worked for.
     expect(answers[7]).toEqual([200, '1']);
   });

@@ -1,13 +1,13 @@
 /** MPP charges that a key of the wallet's keychain has signed: what it may not pay is refused before any work is done. */
 import { Credential } from 'mppx';
-import { Mppx, tempo } from 'mppx/client';
 import { P256 } from 'ox';
 import { TxEnvelopeTempo } from 'ox/tempo';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { Account, Actions } from 'viem/tempo';
+import { Account } from 'viem/tempo';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
+import { accountFetch, authorizeKey } from './support/access-keys.ts';
 import { balance, mppOf, type Rig, revokeKey, startNetwork, startRig } from './support/payments-rig.ts';
 import { until } from './support/until.ts';
 
@@ -29,34 +29,15 @@ const walletKey = (index: number): Hex => network.wallets?.[index]?.privateKey ?
 const seconds = () => Math.floor(Date.now() / 1000);
 const walletOf = (index: number) => privateKeyToAccount(walletKey(index)).address;
 
-/** The wallet lets a key spend so much. @param seconds until the key ends */
-async function authorize(index: number, key: { accessKeyAddress: Hex }, limit: bigint, seconds = 600) {
-  const { currency: token, getClient } = mppOf(network);
-  const client = getClient(Account.fromSecp256k1(walletKey(index)) as never);
-  const expiry = Math.floor(Date.now() / 1000) + seconds;
-  const limits = [{ token, limit }];
-  await Actions.accessKey.authorize(
-    client as never,
-    { accessKey: key, expiry, limits, witness: generatePrivateKey() } as never,
-  );
-  // The local network gives such a transaction no receipt.
-  const asked = { account: walletOf(index), accessKey: key.accessKeyAddress };
-  await until(async () =>
-    Actions.accessKey.getMetadata(client as never, asked as never).then(
-      ({ address }) => address.toLowerCase() === key.accessKeyAddress.toLowerCase(),
-      () => false,
-    ),
-  );
-}
+const authorize = (index: number, key: { accessKeyAddress: Hex }, limit: bigint, seconds = 600) => {
+  const { currency, getClient } = mppOf(network);
+  return authorizeKey(getClient(Account.fromSecp256k1(walletKey(index)) as never) as never, {
+    ...{ token: currency, wallet: walletOf(index), key, limit, seconds },
+  });
+};
 
-/** A stock mppx client whose account is a key of a wallet. */
-function payer(key: Account.Account, sender: typeof fetch = fetch): typeof fetch {
-  return Mppx.create({
-    polyfill: false,
-    fetch: sender,
-    methods: [tempo.charge({ account: key as never, getClient: () => mppOf(network).getClient() as never })],
-  }).fetch as typeof fetch;
-}
+const payer = (key: Account.Account, sender?: typeof fetch) =>
+  accountFetch(key, () => mppOf(network).getClient() as never, sender);
 
 async function refusal(response: Response) {
   return [response.status, ((await response.json()) as { detail: string }).detail];

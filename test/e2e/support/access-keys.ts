@@ -1,0 +1,48 @@
+/** Keys of a wallet's keychain, which pay in its name (Tempo's account keychain). */
+import { Mppx, tempo } from 'mppx/client';
+import type { Client, Hex } from 'viem';
+import { generatePrivateKey } from 'viem/accounts';
+import { type Account, Actions } from 'viem/tempo';
+import { until } from './until.ts';
+
+export interface Authorization {
+  token: Hex;
+  wallet: Hex;
+  key: { accessKeyAddress: Hex };
+  /** In the token's smallest unit. */
+  limit: bigint;
+  /** Until the key ends. */
+  seconds?: number;
+}
+
+/** The wallet lets a key spend so much. @param client of the wallet */
+export async function authorizeKey(client: Client, authorization: Authorization): Promise<void> {
+  const { token, wallet, key, limit, seconds = 600 } = authorization;
+  const expiry = Math.floor(Date.now() / 1000) + seconds;
+  const limits = [{ token, limit }];
+  await Actions.accessKey.authorize(
+    client as never,
+    { accessKey: key, expiry, limits, witness: generatePrivateKey() } as never,
+  );
+  // The local network gives such a transaction no receipt.
+  const asked = { account: wallet, accessKey: key.accessKeyAddress };
+  await until(async () =>
+    Actions.accessKey.getMetadata(client as never, asked as never).then(
+      ({ address }) => address.toLowerCase() === key.accessKeyAddress.toLowerCase(),
+      () => false,
+    ),
+  );
+}
+
+/** A stock mppx client that pays charges from an account, or by a key of one. @param sender what it sends its requests with */
+export function accountFetch(
+  account: Account.Account,
+  getClient: () => never,
+  sender: typeof fetch = fetch,
+): typeof fetch {
+  return Mppx.create({
+    polyfill: false,
+    fetch: sender,
+    methods: [tempo.charge({ account: account as never, getClient })],
+  }).fetch as typeof fetch;
+}
