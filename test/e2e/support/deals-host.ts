@@ -42,6 +42,8 @@ export async function startDealsHost(open: LocalServer[] = [], sources?: object[
   const host = await startHost({
     builtins: ['pay', 'deals'],
     flags: {
+      // The host does not know of the crons that the test runs (`runCrons`), and takes who has much memory for idle.
+      'runtime-bloated-idle-ms': String(HOUR_MS),
       'runtime-egress-allow': JSON.stringify({ deals: open.map(({ port }) => `127.0.0.1:${port}`) }),
       'builtin-tenants-secrets': JSON.stringify(sources ? { deals: { SOURCES: JSON.stringify(sources) } } : {}),
     },
