@@ -8,11 +8,19 @@ import { type LoadResult, load, median } from '../load.ts';
 import { commandOf, cpuSeconds, processTree } from '../processes.ts';
 import { type Figure, type RowResult, round } from '../table.ts';
 
-const SECONDS = 6;
-const WARM_UP_SECONDS = 2;
+const ROUNDS = 3;
+const SECONDS = 3;
+const WARM_UP_SECONDS = 3;
 const PAID_CALLS = 40;
 const NAMES = ['a', 'b', 'c'];
-const KINDS: Record<string, string> = { stateless: '', 'KV get': 'get', 'KV put': 'put', 'object write': 'write' };
+const KINDS: Record<string, string> = {
+  stateless: '',
+  'KV get': 'get',
+  'KV put': 'put',
+  'D1 select': 'select',
+  'D1 insert': 'insert',
+  'object write': 'write',
+};
 const POSTGRES = /^\S*\/bin\/postgres /;
 const TICKS_PER_SECOND = 100;
 
@@ -27,7 +35,13 @@ export default {
     switch (new URL(request.url).pathname) {
       case '/get': return new Response(await env.STORE.get('hot'));
       case '/put': await env.STORE.put('k' + (n++ % 1000), value); return new Response('ok');
-      case '/seed': await env.STORE.put('hot', value); return new Response('ok');
+      case '/seed':
+        await env.STORE.put('hot', value);
+        await env.DB.exec('CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY, value TEXT)');
+        await env.DB.prepare('INSERT OR REPLACE INTO t VALUES (1, ?)').bind(value).run();
+        return new Response('ok');
+      case '/select': return Response.json(await env.DB.prepare('SELECT value FROM t WHERE id = 1').first());
+      case '/insert': await env.DB.prepare('INSERT INTO t (value) VALUES (?)').bind(value).run(); return new Response('ok');
       case '/write': await env.OBJECTS.getByName('o' + (n++ % 16)).write(); return new Response('ok');
       default: return new Response('hello');
     }
@@ -49,21 +63,25 @@ async function measured(): Promise<RowResult> {
   const cluster = await Cluster.start();
   try {
     const box = await cluster.box('box');
-    const figures = await costs('one box', cluster, box);
-    await box.stop();
-    const nodes: TestHost[] = [];
-    for (const name of NAMES) {
-      nodes.push(await cluster.node(name));
-      if (nodes.length === 1) figures.push(...(await costs('1 node', cluster, nodes[0] as TestHost)));
-      else figures.push(await figure(`stateless, ${nodes.length} nodes`, cluster, () => loadAll(nodes, '')));
+    const figures = [await paidCalls('one box', cluster, box)];
+    // Box and nodes have the same wallets: they pay one after the other.
+    const node = await cluster.node('a');
+    figures.push(await paidCalls('1 node', cluster, node));
+    const hosts = { 'one box': [box], '1 node': [node] };
+    for (const [kind, path] of Object.entries(KINDS)) figures.push(...(await inTurn(kind, path, cluster, hosts)));
+    const nodes: Record<string, TestHost[]> = { 'one box': [box], '1 node': [node] };
+    for (const name of NAMES.slice(1)) {
+      const before = Object.values(nodes).at(-1) ?? [];
+      nodes[`${before.length + 1} nodes`] = [...before, await cluster.node(name)];
     }
+    figures.push(...(await inTurn('stateless, all', '', cluster, nodes)));
     return { ...row, figures, skipped: [] };
   } finally {
     await cluster.stop();
   }
 }
 
-async function costs(what: string, cluster: Cluster, host: TestHost): Promise<Figure[]> {
+async function paidCalls(what: string, cluster: Cluster, host: TestHost): Promise<Figure> {
   const pay = (payer: number) =>
     x402Fetch(
       cluster.network,
@@ -76,21 +94,36 @@ async function costs(what: string, cluster: Cluster, host: TestHost): Promise<Fi
       code: WORKER,
       paidRoutes: [{ method: 'GET', path: '/paid', price: '0.01', description: 'one' }],
     },
-    bindings: { kv: true, durableObjects: { OBJECTS: { class: 'Kept' } } },
+    bindings: { kv: true, d1: true, durableObjects: { OBJECTS: { class: 'Kept' } } },
   });
-  await (await fetch(`${host.url}/costs/seed`)).text();
-  const figures: Figure[] = [];
-  for (const [kind, path] of Object.entries(KINDS))
-    figures.push(await figure(`${kind}, ${what}`, cluster, () => loadAll([host], path)));
-  figures.push(await figure(`paid call, ${what}`, cluster, () => buy(pay(1), `${cluster.url}/costs/paid`, host)));
-  return figures;
+  const seeded = await fetch(`${host.url}/costs/seed`);
+  if (!seeded.ok) throw new Error(await seeded.text());
+  const buyOne = pay(1);
+  const buying = () => buy(buyOne, `${cluster.url}/costs/paid`, host);
+  await buying();
+  return figure(`paid call, ${what}`, [await withDatabase(cluster, buying)]);
 }
 
-async function loadAll(hosts: TestHost[], path: string): Promise<LoadResult> {
-  const at = (seconds: number) =>
-    Promise.all(hosts.map((host) => load({ url: `${host.url}/costs/${path}`, seconds }, [host.pid])));
-  await at(WARM_UP_SECONDS);
-  const results = await at(SECONDS);
+/** Round by round, so that a machine whose mood changes does so for all. */
+async function inTurn(
+  kind: string,
+  path: string,
+  cluster: Cluster,
+  subjects: Record<string, TestHost[]>,
+): Promise<Figure[]> {
+  for (const hosts of Object.values(subjects)) await loadAll(hosts, path, WARM_UP_SECONDS);
+  const runs = new Map(Object.keys(subjects).map((what): [string, Run[]] => [what, []]));
+  for (let round = 0; round < ROUNDS; round++)
+    for (const [what, hosts] of Object.entries(subjects))
+      runs.get(what)?.push(await withDatabase(cluster, () => loadAll(hosts, path, SECONDS)));
+  const [first = []] = runs.values();
+  return [...runs].map(([what, ofIt]) => figure(`${kind}, ${what}`, ofIt, ofIt === first ? undefined : first));
+}
+
+async function loadAll(hosts: TestHost[], path: string, seconds: number): Promise<LoadResult> {
+  const results = await Promise.all(
+    hosts.map((host) => load({ url: `${host.url}/costs/${path}`, seconds }, [host.pid])),
+  );
   const total = (of: (result: LoadResult) => number) => results.reduce((sum, result) => sum + of(result), 0);
   const perSecond = total((result) => result.perSecond);
   return {
@@ -124,25 +157,40 @@ async function buy(pay: ReturnType<typeof x402Fetch>, url: string, host: TestHos
   };
 }
 
-/** Of a load, with what the database did for it, warm-up included. */
-async function figure(subject: string, cluster: Cluster, run: () => Promise<LoadResult>): Promise<Figure> {
+interface Run extends LoadResult {
+  postgresMicros: number;
+  commits: number;
+}
+
+/** A load, with what the database did for each request of it. */
+async function withDatabase(cluster: Cluster, run: () => Promise<LoadResult>): Promise<Run> {
   const before = await database(cluster);
   const from = performance.now();
-  const { perSecond, p50Ms, p99Ms, cpuMicros, errors } = await run();
-  const seconds = (performance.now() - from) / 1_000;
+  const result = await run();
+  const requests = (result.perSecond * (performance.now() - from)) / 1_000;
   const after = await database(cluster);
-  const commits = (after.commits - before.commits) / seconds;
-  const cpu = ((after.cpu - before.cpu) * 1e6) / seconds / perSecond;
+  return {
+    ...result,
+    postgresMicros: ((after.cpu - before.cpu) * 1e6) / requests,
+    commits: (after.commits - before.commits) / requests,
+  };
+}
+
+/** @param box what it is compared with, round by round */
+function figure(subject: string, runs: Run[], box?: Run[]): Figure {
+  const of = (key: keyof Run) => round(median(runs.map((run) => run[key])));
+  const ratios = box?.map(({ cpuMicros }, index) => (runs[index]?.cpuMicros ?? Number.NaN) / cpuMicros);
   return {
     subject,
     cells: {
-      'req/s': round(perSecond),
-      'p50 ms': round(p50Ms),
-      'p99 ms': round(p99Ms),
-      'CPU µs': round(cpuMicros),
-      'CPU µs, PostgreSQL': round(cpu),
-      'commits/s': round(commits),
-      errors: String(errors),
+      'req/s': of('perSecond'),
+      'p50 ms': of('p50Ms'),
+      'p99 ms': of('p99Ms'),
+      'CPU µs': of('cpuMicros'),
+      ...(ratios ? { '÷ box': `${round(median(ratios))} (${ratios.map(round).join(', ')})` } : {}),
+      'CPU µs, PostgreSQL': of('postgresMicros'),
+      'transactions a request': of('commits'),
+      errors: String(runs.reduce((sum, { errors }) => sum + errors, 0)),
     },
   };
 }
