@@ -1,16 +1,17 @@
 /** Two nodes of one host over a real PostgreSQL: what one is told, the other has; money moves once; one dies, the other serves. */
 import type { Address } from '@solana/kit';
 import { PERMIT2_ADDRESS } from '@x402/evm';
-import { type Hex, parseAbi } from 'viem';
+import { type Abi, type Hex, parseAbi } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { waitForTransactionReceipt, writeContract } from 'viem/actions';
 import { Account } from 'viem/tempo';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { postgresClient } from '../../host/registry/postgres/client.ts';
 import { commandOf, processTree } from '../bench/processes.ts';
-import { accountFetch, authorizeKey } from './support/access-keys.ts';
+import { authorizeKey } from './support/access-keys.ts';
 import {
   account,
+  chargeFetch,
   deploy,
   type Fetch,
   type Headers,
@@ -22,7 +23,7 @@ import {
 } from './support/callers.ts';
 import { ChannelPayer } from './support/channel-payer.ts';
 import { Cluster, clusterPrograms } from './support/cluster.ts';
-import type { TestHost } from './support/host.ts';
+import type { LocalNetworkFile, TestHost } from './support/host.ts';
 import { mppBalance, x402Balance } from './support/local-network.ts';
 import { available } from './support/programs.ts';
 import { fillFeePayer, type SolanaNode, solanaClient, solanaFlags, startSolanaNode } from './support/solana-node.ts';
@@ -74,12 +75,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       cluster.node('a', { ...flags, ...cluster.mpp }),
       cluster.node('b', { ...flags, ...cluster.mpp }),
     ]);
-    payAt = (host) =>
-      x402Fetch(
-        cluster.network,
-        0,
-        cluster.via(() => host),
-      );
+    payAt = payerAt(cluster.network, 0);
     proveAt = (host) =>
       signInFetch(
         cluster.network,
@@ -89,28 +85,32 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
   });
   afterAll(() => Promise.all([cluster?.stop(), solana?.close()]));
 
+  const payerAt =
+    (network: LocalNetworkFile, wallet: number) =>
+    (host: TestHost): Fetch =>
+      x402Fetch(
+        network,
+        wallet,
+        cluster.via(() => host),
+      );
+
+  /** A wallet calls the token's contract. */
+  async function onToken(wallet: number, functionName: 'transfer' | 'approve', args: [Hex, bigint]): Promise<void> {
+    const from = account(cluster.network, wallet);
+    const { x402 } = cluster.chain;
+    const hash = await writeContract(x402.getClient(from) as never, {
+      ...{ account: from, chain: null, address: x402.token, functionName, args },
+      abi: parseAbi([`function ${functionName}(address, uint256) returns (bool)`]) as Abi,
+    });
+    await waitForTransactionReceipt(x402.getClient() as never, { hash });
+  }
+
   /** A client of a new wallet that holds so much. */
   async function walletWith(amount: bigint): Promise<(host: TestHost) => Fetch> {
     const privateKey = generatePrivateKey();
     const { address } = privateKeyToAccount(privateKey);
-    const from = account(cluster.network, 4);
-    const { x402 } = cluster.chain;
-    const hash = await writeContract(x402.getClient(from) as never, {
-      account: from,
-      chain: null,
-      address: x402.token,
-      abi: parseAbi(['function transfer(address, uint256) returns (bool)']),
-      functionName: 'transfer',
-      args: [address, amount],
-    });
-    await waitForTransactionReceipt(x402.getClient() as never, { hash });
-    const network = { ...cluster.network, wallets: [{ address, privateKey }] };
-    return (host) =>
-      x402Fetch(
-        network,
-        0,
-        cluster.via(() => host),
-      );
+    await onToken(4, 'transfer', [address, amount]);
+    return payerAt({ ...cluster.network, wallets: [{ address, privateKey }] }, 0);
   }
 
   /** A client of a key that may spend half as much again as the price. */
@@ -120,29 +120,18 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     const { currency, getClient } = cluster.chain.mpp;
     const client = getClient(Account.fromSecp256k1(privateKey) as never);
     await authorizeKey(client as never, { token: currency, wallet: address, key, limit: (PRICE * 3n) / 2n });
-    const sender = (host: TestHost) => cluster.via(() => host);
-    return (host) => accountFetch(key, () => getClient() as never, sender(host)) as Fetch;
+    return (host) =>
+      chargeFetch(
+        key,
+        () => getClient(),
+        cluster.via(() => host),
+      );
   }
 
   /** A client of a wallet that has let Permit2 spend half as much again as the price. */
   async function permitting(): Promise<(host: TestHost) => Fetch> {
-    const payer = account(cluster.network, 5);
-    const { x402 } = cluster.chain;
-    const hash = await writeContract(x402.getClient(payer) as never, {
-      account: payer,
-      chain: null,
-      address: x402.token,
-      abi: parseAbi(['function approve(address, uint256) returns (bool)']),
-      functionName: 'approve',
-      args: [PERMIT2_ADDRESS as Hex, (PRICE * 3n) / 2n],
-    });
-    await waitForTransactionReceipt(x402.getClient() as never, { hash });
-    return (host) =>
-      x402Fetch(
-        cluster.network,
-        5,
-        cluster.via(() => host),
-      );
+    await onToken(5, 'approve', [PERMIT2_ADDRESS as Hex, (PRICE * 3n) / 2n]);
+    return payerAt(cluster.network, 5);
   }
 
   const text = async (host: TestHost, path: string) => (await fetch(`${host.url}${path}`)).text();

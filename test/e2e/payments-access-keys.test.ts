@@ -7,7 +7,8 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { Account } from 'viem/tempo';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
-import { accountFetch, authorizeKey } from './support/access-keys.ts';
+import { authorizeKey } from './support/access-keys.ts';
+import { chargeFetch } from './support/callers.ts';
 import { balance, mppOf, type Rig, revokeKey, startNetwork, startRig } from './support/payments-rig.ts';
 import { until } from './support/until.ts';
 
@@ -37,7 +38,7 @@ const authorize = (index: number, key: { accessKeyAddress: Hex }, limit: bigint,
 };
 
 const payer = (key: Account.Account, sender?: typeof fetch) =>
-  accountFetch(key, () => mppOf(network).getClient() as never, sender);
+  chargeFetch(key, () => mppOf(network).getClient(), sender);
 
 async function refusal(response: Response) {
   return [response.status, ((await response.json()) as { detail: string }).detail];

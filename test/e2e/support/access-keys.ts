@@ -1,8 +1,7 @@
 /** Keys of a wallet's keychain, which pay in its name (Tempo's account keychain). */
-import { Mppx, tempo } from 'mppx/client';
 import type { Client, Hex } from 'viem';
 import { generatePrivateKey } from 'viem/accounts';
-import { type Account, Actions } from 'viem/tempo';
+import { Actions } from 'viem/tempo';
 import { until } from './until.ts';
 
 export interface Authorization {
@@ -32,17 +31,4 @@ export async function authorizeKey(client: Client, authorization: Authorization)
       () => false,
     ),
   );
-}
-
-/** A stock mppx client that pays charges from an account, or by a key of one. @param sender what it sends its requests with */
-export function accountFetch(
-  account: Account.Account,
-  getClient: () => never,
-  sender: typeof fetch = fetch,
-): typeof fetch {
-  return Mppx.create({
-    polyfill: false,
-    fetch: sender,
-    methods: [tempo.charge({ account: account as never, getClient })],
-  }).fetch as typeof fetch;
 }

@@ -25,13 +25,14 @@ export function chainClient(network: LocalNetworkFile) {
 }
 
 /** A stock mppx client: answers proofs and pays charges. @param sender what it sends its requests with */
-export function mppFetch(network: LocalNetworkFile, index: number, sender: typeof fetch = fetch): Fetch {
-  const client = Mppx.create({
-    polyfill: false,
-    fetch: sender,
-    methods: [tempo.charge({ account: account(network, index), getClient: () => chainClient(network) as never })],
-  });
-  return client.fetch as Fetch;
+export function mppFetch(network: LocalNetworkFile, index: number, sender?: typeof fetch): Fetch {
+  return chargeFetch(account(network, index), () => chainClient(network), sender);
+}
+
+/** The same for any account, as a key of a wallet. @param getClient of the chain */
+export function chargeFetch(payer: object, getClient: () => unknown, sender: typeof fetch = fetch): Fetch {
+  const methods = [tempo.charge({ account: payer as never, getClient: getClient as never })];
+  return Mppx.create({ polyfill: false, fetch: sender, methods }).fetch as Fetch;
 }
 
 /** A stock mppx client that signs mandates, and pays nothing. */
