@@ -9,6 +9,7 @@ import type { QueueAnswer, QueueCall } from '../bindings/queues/call.ts';
 import { readLines } from '../sandbox/flood-gate.ts';
 import { type ProcessUsage, usageOf, workOf } from '../sandbox/process-tree.ts';
 import type { ConfinedProcess, ProcessEnd } from '../sandbox/spawn.ts';
+import { limitStart } from '../sandbox/start-limit.ts';
 import type { InstanceSpec } from '../shared/contracts.ts';
 import { type Standing, setTenantPriority } from '../shared/priority.ts';
 import { Problem } from '../shared/problem.ts';
@@ -334,20 +335,19 @@ export class InstanceProcess {
   }
 
   async #listening(timeoutMs: number, diagnostics: string[]): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
+    const late = Promise.withResolvers<{ passedMs: number }>();
+    const started = limitStart(this.#process, timeoutMs, (passedMs) => late.resolve({ passedMs }));
     const outcome = await Promise.race([
       listensOn(this.#process, ['http', 'system', ...entrySockets(this.spec).map(({ name }) => name)]).then(
         () => 'listening' as const,
       ),
       this.ended,
-      new Promise<'late'>((resolve) => {
-        timer = setTimeout(resolve, timeoutMs, 'late');
-      }),
+      late.promise,
     ]);
-    clearTimeout(timer);
+    started();
     if (outcome === 'listening') return;
-    if (outcome === 'late') {
-      const detail = `The handler did not finish loading within ${timeoutMs / 1_000} s; look for an endless loop or a long computation outside of its functions.`;
+    if ('passedMs' in outcome) {
+      const detail = `The handler did not finish loading within ${Math.floor(outcome.passedMs / 100) / 10} s; look for an endless loop or a long computation outside of its functions.`;
       await this.kill('start_failed', detail);
       throw new Problem('start_failed', detail);
     }

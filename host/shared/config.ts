@@ -143,7 +143,7 @@ export const configSchema = z.strictObject({
     idleMs: ms.describe('idle time after which an instance is ended'),
     bloatedIdleMs: ms.describe('idle time after which an instance over bloatedBytes is ended'),
     bloatedBytes: bytes.describe('private bytes from which an idle instance counts as bloated'),
-    startTimeoutMs: ms.describe('longest start of an instance'),
+    startTimeoutMs: ms.describe('longest start of an instance, without what it waits for a core'),
     cpuStallMs: ms.describe('event loop stall under CPU load after which an instance is killed'),
     heapMb: z.number().int().positive().describe('JS heap of an instance, MB'),
     memoryBytes: bytes.describe('private memory of an instance, bytes'),

@@ -9,6 +9,7 @@ import type { Bind, Sandbox } from '../../sandbox/confinement.ts';
 import { readLines } from '../../sandbox/flood-gate.ts';
 import { detectSandbox } from '../../sandbox/index.ts';
 import { type ConfinedProcess, spawnConfined } from '../../sandbox/spawn.ts';
+import { limitStart } from '../../sandbox/start-limit.ts';
 import { tenantUser } from '../../sandbox/users.ts';
 import type { Config } from '../../shared/config.ts';
 import type { TenantId } from '../../shared/contracts.ts';
@@ -111,20 +112,20 @@ export async function startDatabaseProcess(options: DatabaseProcessOptions): Pro
 function listening(child: ConfinedProcess, timeoutMs: number, diagnostics: string[]): Promise<void> {
   return new Promise((resolve, reject) => {
     const fail = (why: string): void => reject(new Error(`${why}: ${diagnostics.join(' ')}`));
-    const timer = setTimeout(() => {
+    const started = limitStart(child, timeoutMs, () => {
       child.kill();
       fail('the database process did not start in time');
-    }, timeoutMs);
+    });
     readLines(child.stdout, {
       onLine: (line) => {
         if (!line.includes('"listening"')) return;
-        clearTimeout(timer);
+        started();
         resolve();
       },
       onDropped: () => undefined,
     });
     void child.ended.then(() => {
-      clearTimeout(timer);
+      started();
       fail('the database process ended while starting');
     });
   });
