@@ -336,7 +336,7 @@ export class InstanceProcess {
 
   async #listening(timeoutMs: number, diagnostics: string[]): Promise<void> {
     const late = Promise.withResolvers<{ passedMs: number }>();
-    const started = limitStart(this.#process, timeoutMs, (passedMs) => late.resolve({ passedMs }));
+    const started = limitStart(this.#process.pid, timeoutMs, (passedMs) => late.resolve({ passedMs }));
     const outcome = await Promise.race([
       listensOn(this.#process, ['http', 'system', ...entrySockets(this.spec).map(({ name }) => name)]).then(
         () => 'listening' as const,

@@ -16,7 +16,7 @@ const MAX_ANSWER_BYTES = 16 * 1_024;
 
 /** Whether the answer came in time. Never rejects. */
 export function ping(socketPath: string, timeoutMs: number): Promise<boolean> {
-  return call(socketPath, 'GET', PING_PATH, undefined, timeoutMs).then(
+  return call(socketPath, 'GET', PING_PATH, undefined, AbortSignal.timeout(timeoutMs)).then(
     (text) => text === 'pong',
     () => false,
   );
@@ -29,14 +29,16 @@ export async function askScheduled(socketPath: string, cron: string, scheduledTi
     'POST',
     SCHEDULED_PATH,
     JSON.stringify({ cron, scheduledTime }),
-    SCHEDULED_TIMEOUT_MS,
+    AbortSignal.timeout(SCHEDULED_TIMEOUT_MS),
   );
   return outcomeOf(text);
 }
 
 /** @param from slug @param events a JSON array @throws Error when the process ends, or the handler takes too long */
 export async function askTail(socketPath: string, from: string, events: Buffer): Promise<ScheduledAnswer> {
-  const { text } = await ask(socketPath, 'POST', TAIL_PATH, events, TAIL_TIMEOUT_MS, { [SCRIPT_HEADER]: from });
+  const { text } = await ask(socketPath, 'POST', TAIL_PATH, events, AbortSignal.timeout(TAIL_TIMEOUT_MS), {
+    [SCRIPT_HEADER]: from,
+  });
   return outcomeOf(text);
 }
 
@@ -51,12 +53,19 @@ export async function callQueue(
   binding: string,
   { method, operation, headers, body }: QueueCall,
 ): Promise<QueueAnswer> {
-  return await ask(socketPath, method, `${QUEUE_PATH}${binding}${operation}`, body, QUEUE_TIMEOUT_MS, headers);
+  return await ask(
+    socketPath,
+    method,
+    `${QUEUE_PATH}${binding}${operation}`,
+    body,
+    AbortSignal.timeout(QUEUE_TIMEOUT_MS),
+    headers,
+  );
 }
 
-/** The body of `GET /` on a socket. @throws Error when there is no answer in time */
-export function getText(socketPath: string, timeoutMs: number): Promise<string> {
-  return call(socketPath, 'GET', '/', undefined, timeoutMs);
+/** The body of `GET /` on a socket. @throws Error when it is aborted before there is an answer */
+export function getText(socketPath: string, signal: AbortSignal): Promise<string> {
+  return call(socketPath, 'GET', '/', undefined, signal);
 }
 
 async function call(...asked: Parameters<typeof ask>): Promise<string> {
@@ -68,11 +77,10 @@ function ask(
   method: string,
   path: string,
   body: string | Buffer | undefined,
-  timeoutMs: number,
+  signal: AbortSignal,
   headers: Record<string, string> = {},
 ): Promise<{ status: number; text: string }> {
   return new Promise((resolve, reject) => {
-    const signal = AbortSignal.timeout(timeoutMs);
     const outgoing = request({ socketPath, method, path, headers, signal, agent: false }, (incoming) => {
       let text = '';
       incoming.setEncoding('utf8');

@@ -14,7 +14,7 @@ function lateAfter(share: number | undefined, during = 60_000): number | undefin
   };
   const schedule = () =>
     share === undefined ? undefined : { ranMs: 0, waitedMs: 70_000 + (performance.now() - from) * share };
-  limitStart({ pid: () => 7 }, 10_000, onLate, schedule);
+  limitStart(() => 7, 10_000, onLate, schedule);
   vi.advanceTimersByTime(during);
   return late;
 }
@@ -36,7 +36,7 @@ test('it ends after three times as long, however long it waits', () => {
 
 test('one that has started is not late', () => {
   const onLate = vi.fn();
-  const started = limitStart({ pid: () => undefined }, 10_000, onLate);
+  const started = limitStart(() => undefined, 10_000, onLate);
   vi.advanceTimersByTime(9_999);
   started();
   vi.advanceTimersByTime(60_000);

@@ -112,7 +112,7 @@ export async function startDatabaseProcess(options: DatabaseProcessOptions): Pro
 function listening(child: ConfinedProcess, timeoutMs: number, diagnostics: string[]): Promise<void> {
   return new Promise((resolve, reject) => {
     const fail = (why: string): void => reject(new Error(`${why}: ${diagnostics.join(' ')}`));
-    const started = limitStart(child, timeoutMs, () => {
+    const started = limitStart(child.pid, timeoutMs, () => {
       child.kill();
       fail('the database process did not start in time');
     });

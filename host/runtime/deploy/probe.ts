@@ -10,6 +10,7 @@ import { NO_BINDINGS } from '../../bindings/index.ts';
 import { ownEntrypoints } from '../../bindings/services/access.ts';
 import { ENTRYPOINT } from '../../bindings/services/names.ts';
 import type { Sandbox } from '../../sandbox/confinement.ts';
+import { limitStart } from '../../sandbox/start-limit.ts';
 import type { BindingSet, CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
 import { type FieldError, Problem } from '../../shared/problem.ts';
 import { InstanceProcess } from '../instance-process.ts';
@@ -55,7 +56,7 @@ const MOST_ENTRYPOINTS = 32;
 /** As much as Cloudflare allows: https://developers.cloudflare.com/workers/platform/limits/#worker-startup-time */
 const LOAD_CPU_MS = 1_000;
 const WATCH_MS = 50;
-/** From listening to the probe's answer. */
+/** From listening to the probe's answer, without what it waits for a core. */
 const ANSWER_MS = 5_000;
 
 /** What the probe says; it comes out of a process with hostile code in it. */
@@ -119,7 +120,15 @@ export class Prober {
         onSpawned: (spawned) => this.#watch(spawned, subject),
       });
       const { socket, ended } = instance;
-      const text = await getText(socket, ANSWER_MS).catch(() => undefined);
+      const late = new AbortController();
+      const answered = limitStart(
+        () => instance?.pid,
+        ANSWER_MS,
+        () => late.abort(),
+      );
+      const text = await getText(socket, late.signal)
+        .catch(() => undefined)
+        .finally(answered);
       // It was ended while it answered: then that says more.
       if (text === undefined && !instance.alive) throw new Problem('start_failed', (await ended).detail);
       return judge(text, ownEntrypoints(subject.bindings ?? NO_BINDINGS));
