@@ -7,7 +7,7 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { prepareTransactionRequest, signTransaction } from 'viem/actions';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
-import { balance, mppOf, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
+import { balance, behind, mppOf, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
 import { until } from './support/until.ts';
 
 const { Chain, escrowAbi, Protocol, Voucher } = Session.Precompile;
@@ -148,4 +148,38 @@ test('many top-ups at once, and one sent twice, deposit what the chain says', as
   const state = await Chain.getChannelState(by.client, (await channel()).id, escrow);
   expect(BigInt(String(row?.deposit))).toBe(state.deposit);
   expect((await by.session.close())?.spent).toBe('50000');
+});
+
+test('a channel whose opening the host has not heard of yet pays for nobody but its payer', async () => {
+  let isLost = false;
+  const failing = behind(network, async (ask, args) => {
+    const isOpening = args.method.startsWith('eth_sendRawTransaction');
+    if (isLost && !isOpening) throw new Error('the node is away');
+    const answer = await ask(args);
+    isLost ||= isOpening;
+    if (isLost) throw new Error('the answer was lost');
+    return answer;
+  });
+  await rig.close();
+  rig = await startRig(failing, { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05', mode: 'metered' }] });
+  const by = payer(6);
+  await by.session.fetch(`${rig.url}/a`).catch(() => undefined);
+  isLost = false;
+  const { id, state } = await channel();
+  expect(state).toBe('opening');
+  await until(async () => (await Chain.getChannelState(by.client, id, escrow)).deposit > 0n);
+  const [row] = (await rig.registry.client.execute('SELECT * FROM payment_channels WHERE id = ?', [id])).rows;
+  const open = {
+    action: 'open',
+    type: 'transaction',
+    transaction: String(row?.open_transaction),
+    cumulativeAmount: String(row?.voucher),
+  };
+  // All but the signature is on the chain.
+  const stolen = await send(by, { ...open, signature: `0x${'11'.repeat(64)}1b` });
+  expect([stolen.status, rig.calls.length]).toEqual([402, 0]);
+  expect(await stolen.text()).toContain('signature is not valid');
+  const own = await send(by, { ...open, signature: String(row?.voucher_signature) });
+  expect([own.status, rig.calls.length]).toEqual([200, 1]);
+  expect(await channel()).toMatchObject({ state: 'open', reserved: 0 });
 });

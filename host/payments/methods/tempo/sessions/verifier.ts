@@ -90,7 +90,7 @@ export class SessionVerifier implements ChannelKeeper {
         payer: { address: channel.payer as Address, did: payerDid(channel.chainId, channel.payer) },
         settleBefore: Number.POSITIVE_INFINITY,
         channel: channel.id,
-        opened: opened !== undefined,
+        opened: payload.action === 'open',
       };
     });
   }
@@ -142,15 +142,18 @@ export class SessionVerifier implements ChannelKeeper {
     return this.#locks.run(id, work);
   }
 
-  /** @returns undefined when the channel exists already: then the credential counts as a voucher */
+  /**
+   * @returns undefined when the channel is there already: then the credential counts as a voucher. The chain tells
+   * everybody its id and its transaction, and only its payer has signed for what it pays
+   */
   async #open(payload: Open, credential: Credential.Credential, price: Money): Promise<ChannelRow | undefined> {
     const { channels, network } = this.#options;
-    const known = await channels.byId(payload.channelId);
-    if (known && known.state !== 'opening' && known.state !== 'failed') return undefined;
-    if (known?.state === 'opening' && (await this.confirmOpening(known))) return channels.byId(payload.channelId);
     const { chainId, escrow, token, payee } = this.network;
     const { descriptor, cumulativeAmount, signature } = payload;
-    const signer = signerOf(descriptor);
+    if (!this.#signed(payload.channelId, cumulativeAmount, signature, signerOf(descriptor))) throw notSigned();
+    const known = await channels.byId(payload.channelId);
+    if (known && known.state !== 'opening' && known.state !== 'failed') return undefined;
+    if (known?.state === 'opening' && (await this.confirmOpening(known))) return undefined;
     try {
       const result = await Chain.broadcastOpenTransaction({
         chainId,
@@ -168,11 +171,6 @@ export class SessionVerifier implements ChannelKeeper {
         beforeBroadcast: async ({ openDeposit }) => {
           if (cumulativeAmount < price || cumulativeAmount > openDeposit || openDeposit < price)
             throw new Problem('payment_invalid', 'The deposit and the first voucher must cover the price.');
-          if (!this.#signed(payload.channelId, cumulativeAmount, signature, signer))
-            throw new Problem(
-              'payment_invalid',
-              'The voucher signature is not valid; sign it with the key that the channel names.',
-            );
           await this.#note(payload, payload.transaction);
         },
       });
@@ -182,7 +180,7 @@ export class SessionVerifier implements ChannelKeeper {
     } catch (error) {
       if (isKnown(error)) await this.#succeeded(keccak256(payload.transaction), error);
       const noted = await channels.byId(payload.channelId);
-      if (noted && (await this.confirmOpening(noted))) return channels.byId(payload.channelId);
+      if (noted && (await this.confirmOpening(noted))) return undefined;
       if (error instanceof Problem) throw error;
       throw new Problem('payment_invalid', `The channel could not be opened: ${describe(error)}`, { cause: error });
     }
@@ -256,11 +254,7 @@ export class SessionVerifier implements ChannelKeeper {
       throw new Problem('payment_invalid', 'The voucher is over the deposit; top the channel up.', {
         extensions: { session: view(channel) },
       });
-    if (!this.#signed(channelId, cumulativeAmount, signature, channel.signer as Address))
-      throw new Problem(
-        'payment_invalid',
-        'The voucher signature is not valid; sign it with the key that the channel names.',
-      );
+    if (!this.#signed(channelId, cumulativeAmount, signature, channel.signer as Address)) throw notSigned();
     const greater = cumulativeAmount > channel.voucher;
     const authorized = greater ? cumulativeAmount : channel.voucher;
     if (authorized - channel.captured - channel.reserved < price)
@@ -400,6 +394,13 @@ export class SessionVerifier implements ChannelKeeper {
   #signed(channelId: string, cumulative: Money, signature: string, signer: Address): boolean {
     return voucherSignedBy(this.network, { channelId, cumulative, signature }, signer);
   }
+}
+
+function notSigned(): Problem {
+  return new Problem(
+    'payment_invalid',
+    'The voucher signature is not valid; sign it with the key that the channel names.',
+  );
 }
 
 /** What a payer needs to know to go on with its channel. */
