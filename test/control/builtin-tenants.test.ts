@@ -30,7 +30,7 @@ beforeEach(() => error.mockClear());
 it('tries what fails again after each pause, and then after the last', async () => {
   const stopping = new AbortController();
   const done = deploy(stopping.signal, [1, 2]);
-  await vi.waitUntil(() => error.mock.calls.length >= 6);
+  await expect.poll(() => error.mock.calls.length >= 6).toBe(true);
   stopping.abort();
   await done;
   expect(failures().slice(0, 6)).toEqual([
@@ -46,7 +46,7 @@ it('tries what fails again after each pause, and then after the last', async () 
 it('does not go on once the host stops', async () => {
   const stopping = new AbortController();
   const done = deploy(stopping.signal, [60_000]);
-  await vi.waitUntil(() => error.mock.calls.length === 2);
+  await expect.poll(() => error.mock.calls.length === 2).toBe(true);
   stopping.abort();
   await done;
   expect(failures()).toHaveLength(2);
@@ -98,7 +98,7 @@ it.each([
     stopping: stopping.signal,
     pausesMs: [60_000],
   });
-  await vi.waitUntil(() => waiting.size === 0 || error.mock.calls.length > 0);
+  await expect.poll(() => waiting.size === 0 || error.mock.calls.length > 0).toBe(true);
   stopping.abort();
   await done;
   expect(waiting.size === 0).toBe(stays);

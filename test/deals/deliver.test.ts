@@ -58,7 +58,7 @@ test('a hundred of one account that hang hold up nobody, and an account has ten 
   watch('quick', 'one', 30);
   watch('other', 'one', 1);
   const run = deliverEvents(db, NOON, () => true);
-  await vi.waitFor(() => expect(delivered()).toHaveLength(31));
+  await expect.poll(() => delivered()).toHaveLength(31);
   expect(hanging()).toBe(10);
   release(new Response());
   expect(await run).toBe(231);
@@ -70,7 +70,7 @@ test('a hundred of one account that hang hold up nobody, and an account has ten 
 test('events of one watch go out one after the other', async () => {
   watch('slow', 'hangs', 3);
   const run = deliverEvents(db, NOON, () => true);
-  await vi.waitFor(() => expect(hanging()).toBe(1));
+  await expect.poll(() => hanging()).toBe(1);
   release(new Response(null, { status: 500 }));
   expect(await run).toBe(1);
   expect(db.sql('SELECT attempts, next_at FROM watch_events ORDER BY place')).toEqual([

@@ -243,8 +243,8 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     const begun = await admit(at, 'credential', 'key');
     if (begun.kind !== 'work') throw new Error('it was not begun');
     await recover();
-    for (const again of [admit(there, 'credential'), admit(there, 'another credential', 'key')])
-      await expect(again).rejects.toMatchObject({ code: 'in_progress' });
+    const again = [admit(there, 'credential'), admit(there, 'another credential', 'key')];
+    await Promise.all(again.map((call) => expect(call).rejects.toMatchObject({ code: 'in_progress' })));
     await a.client.execute('UPDATE leases SET valid_until = 0 WHERE holder = ?', [String(a.node)]);
     await there.store.takeOver();
     await expect(at.store.settling(begun.row, { charged: TERMS.amount })).rejects.toThrow();

@@ -169,7 +169,7 @@ describe('log store in hard times', () => {
     const following = (async () => {
       for await (const { text } of store.tail('t1', end.signal, 0)) seen.push(text);
     })();
-    await vi.waitFor(() => expect(seen).toEqual(['one']));
+    await expect.poll(() => seen).toEqual(['one']);
     await store.append('t1', say('the last'));
     await store.forget('t1');
     await following;

@@ -74,13 +74,13 @@ function runner(runFolder: string, over: Partial<InstanceSpec> = {}): Deployment
 
 test('a link that cannot be made ends the sandbox', async () => {
   await expect(runner(join(folder, 'missing')).acquire()).rejects.toThrow('ENOENT');
-  await vi.waitFor(() => expect(kill).toHaveBeenCalled());
-  await vi.waitFor(() => expect(existsSync(join(folder, 'c'))).toBe(false));
+  await expect.poll(() => kill).toHaveBeenCalled();
+  await expect.poll(() => existsSync(join(folder, 'c'))).toBe(false);
 });
 
 test('a configuration that cannot be written ends the sandbox', async () => {
   await expect(runner(folder, { compatibilityFlags: undefined as never }).acquire()).rejects.toThrow(TypeError);
-  await vi.waitFor(() => expect(kill).toHaveBeenCalled());
-  await vi.waitFor(() => expect(existsSync(join(folder, 'c'))).toBe(false));
+  await expect.poll(() => kill).toHaveBeenCalled();
+  await expect.poll(() => existsSync(join(folder, 'c'))).toBe(false);
   expect(existsSync(join(folder, 'hello'))).toBe(false);
 });

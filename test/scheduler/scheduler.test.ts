@@ -38,7 +38,7 @@ describe('at', () => {
     const cancelled = vi.fn();
     scheduler.at(START - 1, 'past', past);
     scheduler.at(START + 1, 'cancelled', cancelled)();
-    await vi.waitFor(() => expect(past).toHaveBeenCalledTimes(1));
+    await expect.poll(() => past).toHaveBeenCalledTimes(1);
     clock.advance(MINUTE);
     await settle();
     expect(cancelled).not.toHaveBeenCalled();
@@ -94,7 +94,7 @@ describe('cron', () => {
   test('makes up for the last missed occurrence at start, once', async () => {
     const work = vi.fn();
     scheduler.cron('0 * * * *', 'test', work, { lastRun: START - 3 * 24 * 60 * MINUTE });
-    await vi.waitFor(() => expect(times(work)).toEqual(['10:00']));
+    await expect.poll(() => times(work)).toEqual(['10:00']);
     clock.advance(59 * MINUTE);
     await settle();
     expect(work).toHaveBeenCalledTimes(1);
@@ -122,7 +122,7 @@ describe('cron', () => {
     }
     expect(times(work)).toEqual(['10:01']);
     runs[0]?.resolve();
-    await vi.waitFor(() => expect(times(work)).toEqual(['10:01', '10:10']));
+    await expect.poll(() => times(work)).toEqual(['10:01', '10:10']);
     runs[1]?.resolve();
   });
 
@@ -146,7 +146,7 @@ test('real time passes too: a job due in some milliseconds runs without a step',
   const real = createScheduler({ clock: new AdjustableClock(), log });
   const work = vi.fn();
   real.at(Date.now() + 20, 'soon', work);
-  await vi.waitFor(() => expect(work).toHaveBeenCalled());
+  await expect.poll(() => work).toHaveBeenCalled();
   await real.stop();
 });
 

@@ -1,5 +1,5 @@
 import { pino } from 'pino';
-import { expect, it, vi } from 'vitest';
+import { expect, it } from 'vitest';
 import { Child } from '../../host/supervisor/child.ts';
 
 it('leaves no process behind that could not be set up', async () => {
@@ -17,9 +17,9 @@ it('leaves no process behind that could not be set up', async () => {
       },
     });
     process.kill(child.pid ?? 0, 'SIGKILL');
-    await vi.waitFor(() => expect(starts).toBe(4), 20_000);
-    await vi.waitFor(() => expect(child.state).toBe('ready'));
-    await vi.waitFor(() => expect(pids.filter(isAlive)).toEqual([child.pid]), 3_000);
+    await expect.poll(() => starts).toBe(4);
+    await expect.poll(() => child.state).toBe('ready');
+    await expect.poll(() => pids.filter(isAlive)).toEqual([child.pid]);
   } finally {
     await child.stop();
     for (const pid of pids.filter(isAlive)) process.kill(pid, 'SIGKILL');

@@ -91,13 +91,13 @@ test.each([
     return gate.promise;
   };
   const callers = Array.from({ length: MOST_REQUESTS }, () => say(text));
-  await vi.waitFor(() => expect(waiting).toBe(MOST_REQUESTS));
+  await expect.poll(() => waiting).toBe(MOST_REQUESTS);
   for (const caller of callers) caller.destroy();
   // The server has seen all of them go when it has none but this one's successor.
-  await vi.waitFor(async () => expect(await ask()).toBe(503));
+  await expect.poll(ask).toBe(503);
   gate.resolve();
   visit = async () => undefined;
-  await vi.waitFor(async () => expect(await ask()).toBe(200));
+  await expect.poll(ask).toBe(200);
 });
 
 test('a handshake that fails is asked about no more', async () => {

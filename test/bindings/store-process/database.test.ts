@@ -81,7 +81,7 @@ test('any other error takes the whole transaction back, and says so to those who
   let rolledBack = 0;
   database.rollbackListeners.push(() => rolledBack++);
   const writes = [database.commit(() => insert(1)), database.commit(() => insert(1))];
-  for (const write of writes) await expect(write).rejects.toThrow(/UNIQUE/);
+  await Promise.all(writes.map((write) => expect(write).rejects.toThrow(/UNIQUE/)));
   expect([rows(), rolledBack]).toEqual([[], 1]);
   const next = database.commit(() => insert(5));
   (await nextSync())(null);
