@@ -15,6 +15,8 @@ import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { localBatchSettlement } from '../../host/local-network/contracts/index.ts';
 import { JsonRpcSocket } from '../../host/local-network/json-rpc-socket.ts';
+import { DEFAULT_SCHEDULE } from '../../host/payments/methods/channels/sweeper.ts';
+import { BATCH_ABI } from '../../host/payments/methods/x402/batch/chain.ts';
 import { withRpc } from '../../host/payments/network/chains.ts';
 import { eachOnce, x402Client } from '../../host/payments/network/clients.ts';
 import type { Network } from '../../host/payments/network/index.ts';
@@ -25,6 +27,7 @@ const ROUTES = [
   { method: 'GET', path: '/precious', price: '0.50' },
   { method: 'GET', path: '/report', price: '0.01' },
   { method: 'GET', path: '/dear', price: '0.02' },
+  { method: 'GET', path: '/metered', price: '0.05', mode: 'metered' },
 ];
 const JSON_TYPE = { 'content-type': 'application/json' };
 const { abi } = localBatchSettlement;
@@ -62,12 +65,13 @@ afterAll(async () => {
 });
 afterEach(() => rig.close());
 
-async function start() {
+async function start(schedule?: typeof DEFAULT_SCHEDULE) {
   between = undefined;
   payTo = privateKeyToAccount(generatePrivateKey()).address;
   rig = await startRig(seenBy(network, `http://127.0.0.1:${(node.address() as AddressInfo).port}`), {
     payTo,
     routes: ROUTES,
+    ...(schedule ? { schedule } : {}),
   });
 }
 
@@ -336,6 +340,53 @@ test('deposits that come and go use up what a seller’s channels may cost, and 
 });
 
 // The last one: its chain is a day ahead.
+/** The vouchers that everybody can read on the chain. */
+async function published(id: Hex): Promise<bigint[]> {
+  const client = x402().getClient();
+  const claims = await client.getContractEvents({
+    address,
+    abi,
+    eventName: 'Claimed',
+    args: { channelId: id },
+    fromBlock: 0n,
+  } as never);
+  const found: bigint[] = [];
+  for (const { transactionHash } of claims) {
+    const { input } = await client.getTransaction({ hash: transactionHash as Hex });
+    const sent = decodeFunctionData({ abi: BATCH_ABI, data: input });
+    for (const data of sent.functionName === 'multicall' ? sent.args[0] : []) {
+      const { functionName, args } = decodeFunctionData({ abi: BATCH_ABI, data });
+      if (functionName === 'claim') found.push(...args[0].map(({ voucher }) => voucher.maxClaimableAmount));
+    }
+  }
+  return found;
+}
+
+test('nobody spends by a voucher that was read on the chain', async () => {
+  await start({ ...DEFAULT_SCHEDULE, settleAmount: 20_000n as never });
+  rig.handler = () => Response.json({}, { headers: { 'x-charge': '0.02' } });
+  const payer = hand(wallet(5));
+  const metered = (payload: object) => call(payload, '/metered', 50_000);
+  // Of each voucher 0.03 are left.
+  expect(await metered(await payer.deposit(200_000, 50_000))).toEqual([200, '{}']);
+  expect((await metered(await payer.voucher(70_000)))[0]).toBe(200);
+  expect((await metered(await payer.voucher(90_000)))[0]).toBe(200);
+  expect(await differences()).toEqual([]);
+  expect((await channels())[0]).toMatchObject({ state: 'open', captured: 60_000, settled: 50_000 });
+  // What is spent already is left for nobody.
+  expect(await published(payer.id)).toEqual([50_000n]);
+  await rig.registry.client.execute('UPDATE payment_channels SET used_at = 0');
+  expect(await differences()).toEqual([]);
+  expect((await channels())[0]).toMatchObject({ state: 'closed', captured: 60_000, settled: 60_000 });
+  expect(await published(payer.id)).toEqual([50_000n, 90_000n]);
+  // Filled again, the channel has spent 0.08, and a call for 0.01 is what that voucher would pay.
+  expect((await metered(await payer.deposit(200_000, 110_000)))[0]).toBe(200);
+  expect(await call(await payer.voucher(90_000))).toEqual([402, expect.stringContaining('everybody can read it')]);
+  expect(rig.calls.length).toBe(4);
+  expect((await metered(await payer.voucher(130_000)))[0]).toBe(200);
+  expect(await differences()).toEqual([]);
+});
+
 test('what a payer takes out while the host is away is not served for, and what it left is collected', async () => {
   await start();
   const payer = hand(wallet(6));

@@ -6,6 +6,7 @@ import { encodeFunctionData, type Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { prepareTransactionRequest, signTransaction } from 'viem/actions';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { DEFAULT_SCHEDULE } from '../../host/payments/methods/channels/sweeper.ts';
 import type { Network } from '../../host/payments/network/index.ts';
 import { balance, behind, mppOf, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
 import { until } from './support/until.ts';
@@ -44,18 +45,27 @@ async function channel() {
 }
 
 /** Sends a credential for the channel as a client would, whatever is in it. */
-async function send({ account }: Payer, payload: Record<string, unknown>, init: RequestInit = {}): Promise<Response> {
+async function send(
+  { account }: Payer,
+  payload: Record<string, unknown>,
+  init: RequestInit = {},
+  url = `${rig.url}/a`,
+): Promise<Response> {
   const { id, descriptor } = await channel();
-  const challenge = Challenge.fromResponseList(await fetch(`${rig.url}/a`)).find(({ intent }) => intent === 'session');
+  const challenge = Challenge.fromResponseList(await fetch(url)).find(({ intent }) => intent === 'session');
   const source = `did:pkh:eip155:1337:${account.address}`;
   const credential = { challenge, payload: { channelId: id, descriptor, ...payload }, source };
-  return fetch(`${rig.url}/a`, { ...init, headers: { authorization: Credential.serialize(credential as never) } });
+  return fetch(url, { ...init, headers: { authorization: Credential.serialize(credential as never) } });
+}
+
+async function signed({ client, account }: Payer, cumulativeAmount: bigint) {
+  const { id } = await channel();
+  const signature = await Voucher.signVoucher(client, account, { channelId: id, cumulativeAmount }, escrow, 1337);
+  return { cumulativeAmount: String(cumulativeAmount), signature };
 }
 
 async function sendClose(by: Payer, cumulativeAmount: bigint): Promise<Response> {
-  const { id } = await channel();
-  const signature = await Voucher.signVoucher(by.client, by.account, { channelId: id, cumulativeAmount }, escrow, 1337);
-  return send(by, { action: 'close', cumulativeAmount: String(cumulativeAmount), signature });
+  return send(by, { action: 'close', ...(await signed(by, cumulativeAmount)) });
 }
 
 /** A top-up of the last channel, signed and not sent; with a nonce ahead of its time the chain never takes it. */
@@ -182,4 +192,31 @@ test('a channel whose opening the host has not heard of yet pays for nobody but 
   const own = await send(by, { ...open, signature: String(row?.voucher_signature) });
   expect([own.status, rig.calls.length]).toEqual([200, 1]);
   expect(await channel()).toMatchObject({ state: 'open', reserved: 0 });
+});
+
+test('a voucher that was sent to the chain, where everybody can read it, pays for nobody’s call', async () => {
+  await rig.close();
+  const metered = { method: 'GET', mode: 'metered' };
+  rig = await startRig(network, {
+    payTo,
+    routes: [
+      { ...metered, path: '/a', price: '0.05' },
+      { ...metered, path: '/cheap', price: '0.02' },
+    ],
+    schedule: { ...DEFAULT_SCHEDULE, settleAmount: 20_000n as never },
+  });
+  rig.handler = () => Response.json({}, { headers: { 'x-charge': '0.02' } });
+  const by = payer(7);
+  // Its client signs for 0.05 more each time, whatever a call has cost.
+  for (let i = 0; i < 3; i += 1) await (await by.session.fetch(`${rig.url}/a`)).text();
+  expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
+  const [row] = (await rig.registry.client.execute('SELECT * FROM payment_channels')).rows;
+  expect(row).toMatchObject({ settled: 50_000, captured: 60_000, voucher: 150_000, state: 'open' });
+  const shown = await send(by, { action: 'voucher', ...(await signed(by, 50_000n)) }, {}, `${rig.url}/cheap`);
+  expect([shown.status, rig.calls.length]).toEqual([402, 3]);
+  expect(await shown.text()).toContain('everybody can read it');
+  // One that comes late, and was not sent to the chain, still counts.
+  const late = await send(by, { action: 'voucher', ...(await signed(by, 100_000n)) }, {}, `${rig.url}/cheap`);
+  expect([late.status, rig.calls.length]).toEqual([200, 4]);
+  expect((await by.session.fetch(`${rig.url}/a`)).status).toBe(200);
 });

@@ -159,6 +159,12 @@ export class ChannelStore {
     await this.#set(id, { state: 'closing' }, ['opening', 'open', 'failed']);
   }
 
+  /** Before a voucher is sent to the chain: from here on whoever shows it may have read it there. */
+  async publishing(id: string, { cumulative }: Pick<SignedAmount, 'cumulative'>): Promise<void> {
+    const published = sql`max(${paymentChannels.published}, ${Number(cumulative)})` as unknown as Money;
+    await this.#set(id, { published });
+  }
+
   /** What was captured for answers that are out. What still streams may have to be given back. */
   async answered(channel: ChannelRow): Promise<Money> {
     const [streaming] = await this.#books.db
@@ -168,7 +174,10 @@ export class ChannelStore {
     return micro(channel.captured - BigInt(streaming?.sum ?? 0));
   }
 
-  /** The greatest voucher that asks for no more than was answered; presented by settlements that do not close. */
+  /**
+   * The greatest voucher that asks for no more than was answered; presented by settlements that do not close. Of a greater
+   * one, which everybody can read from then on, something would be left to spend.
+   */
   async settleable(channel: ChannelRow): Promise<SignedAmount | undefined> {
     const answered = await this.answered(channel);
     const [row] = await this.#books.db
@@ -194,6 +203,7 @@ export class ChannelStore {
         sql`CASE WHEN ${paymentChannels.settled} = ${Number(channel.settled)} THEN CAST(${Number(total)} AS BIGINT) ELSE -1 END` as unknown as Money,
       captured: sql`max(${paymentChannels.captured}, ${Number(total)})` as unknown as Money,
       voucher: sql`max(${paymentChannels.voucher}, ${Number(total)})` as unknown as Money,
+      published: sql`max(${paymentChannels.published}, ${Number(total)})` as unknown as Money,
       settledAt: now,
       ...(closed ? { state: 'closed' as const, closeHash: reference, error: null } : {}),
     };

@@ -130,6 +130,10 @@ export const paymentChannels = sqliteTable('payment_channels', {
   committed: money('committed')
     .notNull()
     .default(0n as Money),
+  /** The greatest voucher that was sent to the chain, where everybody can read its signature. */
+  published: money('published')
+    .notNull()
+    .default(0n as Money),
   closeRequestedAt: integer('close_requested_at').notNull(),
   closeHash: text('close_hash'),
   error: text('error'),

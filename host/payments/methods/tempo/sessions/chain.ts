@@ -90,6 +90,7 @@ export class SessionChain implements ChannelChain {
       return (await channels.byId(channel.id)) ?? channel;
     }
     try {
+      await channels.publishing(channel.id, { cumulative: channel.voucher });
       const hash = await this.#sent((client, options) =>
         Chain.closeOnChain(
           client,
@@ -118,6 +119,7 @@ export class SessionChain implements ChannelChain {
     const { channels } = this.#options;
     const voucher = await channels.settleable(channel);
     if (!voucher) return;
+    await channels.publishing(channel.id, voucher);
     const hash = await this.#sent((client, options) =>
       Chain.settleOnChain(
         client,

@@ -255,6 +255,14 @@ export class SessionVerifier implements ChannelKeeper {
         extensions: { session: view(channel) },
       });
     if (!this.#signed(channelId, cumulativeAmount, signature, channel.signer as Address)) throw notSigned();
+    if (cumulativeAmount <= channel.published)
+      throw new Problem(
+        'payment_invalid',
+        'The chain has this voucher, where everybody can read it; sign a greater one.',
+        {
+          extensions: { session: view(channel) },
+        },
+      );
     const greater = cumulativeAmount > channel.voucher;
     const authorized = greater ? cumulativeAmount : channel.voucher;
     if (authorized - channel.captured - channel.reserved < price)

@@ -5,7 +5,7 @@
 import { BATCH_SETTLEMENT_ADDRESS } from '@x402/evm';
 import type { Logger } from 'pino';
 import { type Account, encodeFunctionData, type Hex, parseAbi, parseEventLogs } from 'viem';
-import type { ChannelStore } from '../../../../registry/payments/channels.ts';
+import type { ChannelStore, SignedAmount } from '../../../../registry/payments/channels.ts';
 import type { ChannelRow } from '../../../../registry/payments/schema.ts';
 import { type Money, micro } from '../../../../shared/money.ts';
 import { Problem } from '../../../../shared/problem.ts';
@@ -75,8 +75,8 @@ export class BatchChain implements ChannelChain {
   }
 
   async settle(channel: ChannelRow): Promise<void> {
-    const total = await this.#options.channels.answered(channel);
-    if (total > channel.settled) await this.#collect(channel, total);
+    const voucher = await this.#options.channels.settleable(channel);
+    if (voucher) await this.#collect(channel, voucher.cumulative, voucher);
   }
 
   async close(channel: ChannelRow): Promise<ChannelRow> {
@@ -86,7 +86,7 @@ export class BatchChain implements ChannelChain {
     if (channel.captured > state.deposit) return this.#closeShort(channel, state);
     const captured = micro(channel.captured);
     try {
-      const claims = captured > state.settled ? this.#claims(channel, captured) : [];
+      const claims = captured > state.settled ? await this.#claims(channel, captured) : [];
       const rest = state.deposit - (claims.length > 0 ? captured : state.settled);
       const calls = [...claims, ...(rest > 0n ? [this.#refund(channel, rest)] : [])];
       const sent = calls.length > 0 ? await this.#send(channel, calls) : undefined;
@@ -131,8 +131,8 @@ export class BatchChain implements ChannelChain {
     return (await channels.byId(channel.id)) ?? channel;
   }
 
-  async #collect(channel: ChannelRow, total: Money): Promise<void> {
-    const sent = await this.#send(channel, this.#claims(channel, total));
+  async #collect(channel: ChannelRow, total: Money, voucher?: SignedAmount): Promise<void> {
+    const sent = await this.#send(channel, await this.#claims(channel, total, voucher));
     const before = await this.#caughtUpTo(channel, total, sent);
     if (before.settled < total) await this.#options.channels.settled(before, total, sent.hash, false);
   }
@@ -146,10 +146,16 @@ export class BatchChain implements ChannelChain {
     return now;
   }
 
-  #claims(channel: ChannelRow, totalClaimed: bigint): Hex[] {
+  /** @param signed default: the greatest, for what takes no more calls */
+  async #claims(
+    channel: ChannelRow,
+    totalClaimed: bigint,
+    signed: SignedAmount = { cumulative: channel.voucher, signature: channel.voucherSignature },
+  ): Promise<Hex[]> {
+    await this.#options.channels.publishing(channel.id, signed);
     const config = configOf(channel);
-    const voucher = { channel: config, maxClaimableAmount: channel.voucher as bigint };
-    const claims = [{ voucher, signature: channel.voucherSignature as Hex, totalClaimed }];
+    const voucher = { channel: config, maxClaimableAmount: signed.cumulative as bigint };
+    const claims = [{ voucher, signature: signed.signature as Hex, totalClaimed }];
     return [
       encodeFunctionData({ abi: BATCH_ABI, functionName: 'claim', args: [claims] }),
       encodeFunctionData({ abi: BATCH_ABI, functionName: 'settle', args: [config.receiver, config.token] }),

@@ -126,6 +126,12 @@ export class BatchKeeper implements ChannelKeeper {
     const most = atomic(BigInt(voucher.maxClaimableAmount));
     const known = await this.#known(id);
     if (most !== (known?.captured ?? 0n) + price) throw outdated(this.name, known);
+    // Of a channel that was closed and filled again more may have been signed than was spent.
+    if (known && most <= known.published)
+      throw new Problem(
+        'payment_invalid',
+        'The chain has this voucher, where everybody can read it; open a channel with another salt.',
+      );
     if (payload.deposit) await this.#deposit(id, known, presented, offer);
     else if (known?.state !== 'open') await this.#adopt(id, known, payload, offer);
     const channel = await this.#usable(id);
