@@ -1,3 +1,3 @@
--- What a voucher is sent to the chain with, everybody can read there: it is its payer's word no longer.
+-- The greatest voucher that was sent to the chain: whoever shows it, or a smaller one, may have read it there.
 ALTER TABLE payment_channels ADD COLUMN published INTEGER NOT NULL DEFAULT 0;
 UPDATE payment_channels SET published = settled;

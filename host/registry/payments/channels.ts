@@ -130,8 +130,16 @@ export class ChannelStore {
     ]);
   }
 
-  async chainState(id: string, state: { deposit: Money; closeRequestedAt: number; openHash?: string }): Promise<void> {
-    await this.#set(id, { ...state, deposit: sql`max(deposit, ${Number(state.deposit)})` as unknown as Money });
+  /** @param settled what the chain has paid of it, maybe by a settlement that is not in these books (any more) */
+  async chainState(
+    id: string,
+    { settled = 0n, ...state }: { deposit: Money; closeRequestedAt: number; openHash?: string; settled?: bigint },
+  ): Promise<void> {
+    await this.#set(id, {
+      ...state,
+      deposit: sql`max(deposit, ${Number(state.deposit)})` as unknown as Money,
+      published: sql`max(published, ${Number(settled)})` as unknown as Money,
+    });
   }
 
   /** A top-up was seen on the chain. It takes back the payer's request to close, if there was one. */

@@ -307,6 +307,7 @@ export class SessionVerifier implements ChannelKeeper {
       await channels.chainState(channel.id, {
         deposit: atomic(state.deposit),
         closeRequestedAt: state.closeRequestedAt,
+        settled: state.settled,
       });
       this.#checked.note(channel.id);
       return (await channels.byId(channel.id)) ?? channel;

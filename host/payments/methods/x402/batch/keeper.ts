@@ -208,6 +208,7 @@ export class BatchKeeper implements ChannelKeeper {
     await channels.chainState(id, {
       deposit: atomic(deposit),
       closeRequestedAt: isLess ? closeRequestedAt || Math.floor(clock.now() / 1000) : closeRequestedAt,
+      settled,
     });
     this.#checked.note(id);
     return (await channels.byId(id)) ?? channel;
