@@ -156,3 +156,38 @@ test('the operator makes a link for who has no way to their e-mails', async () =
   expect((await browser.submit('/reset/new', { password: SECOND })).status).toBe(200);
   expect(await signIn('dia@example.com', SECOND)).toBe(200);
 });
+
+test('who signed up with an address that is not theirs keeps nothing of it', async () => {
+  const thief = await signUp('eve@example.com');
+  const made = async (browser: Browser) => {
+    await browser.get('/dashboard');
+    const { text } = await browser.submit('/dashboard/credentials', {});
+    return /tpk_[\w-]{43}/.exec(text)?.[0] ?? '';
+  };
+  const me = async (credential: string, place: string, body?: object) => {
+    const headers = { authorization: `Bearer ${credential}`, 'content-type': 'application/json' };
+    const init = body && { method: 'POST', body: JSON.stringify(body) };
+    return (await fetch(`${rig.pay}/me${place}`, { headers, ...init })).status;
+  };
+  const credential = await made(thief);
+  expect(await me(credential, '/renewals', { slug: 'thiefs', mostUsd: '1.00' })).toBe(201);
+  expect(await me(credential, '/webhooks', { url: 'https://example.com/hook' })).toBe(201);
+  await ask('eve@example.com');
+  const owner = new Browser(rig);
+  await owner.get(await mailed('eve@example.com'));
+  const done = await owner.submit('/reset/new', { password: SECOND });
+  expect(done.text).toContain('are disconnected, too');
+  expect(await me(credential, '')).toBe(401);
+  const [left] = await rig.sql(
+    'SELECT (SELECT count(*) FROM renewals WHERE ended_at IS NULL) AS renewals, (SELECT count(*) FROM webhooks) AS webhooks',
+  );
+  expect(left).toEqual({ renewals: 0, webhooks: 0 });
+  // Of who has confirmed the address, programs stay connected.
+  await owner.get('/sign-in');
+  await owner.submit('/sign-in', { email: 'eve@example.com', password: SECOND });
+  const own = await made(owner);
+  await ask('eve@example.com');
+  await owner.get(await mailed('eve@example.com', 2));
+  expect((await owner.submit('/reset/new', { password: FIRST })).text).toContain('Programs stay connected');
+  expect(await me(own, '')).toBe(200);
+});

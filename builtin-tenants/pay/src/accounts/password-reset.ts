@@ -77,23 +77,40 @@ export class PasswordReset {
     if (!found) throw over();
   }
 
-  /** All sessions of the person end. @throws Problem invalid_field, not_found, rate_limited */
-  async use(token: string, password: string, clientIp: string | undefined): Promise<void> {
+  /**
+   * All sessions of the person end. Where nobody had confirmed the address before, somebody else may have signed up with
+   * it, and waits for its owner to buy credit: then whatever can spend that, or hears of it, ends too.
+   * @returns whether that was so
+   * @throws Problem invalid_field, not_found, rate_limited
+   */
+  async use(token: string, password: string, clientIp: string | undefined): Promise<boolean> {
     await this.check(token, clientIp);
     const { salt, hash } = await this.#humans.derivePassword(password);
     const owner = '(SELECT human_id FROM password_resets WHERE hash = ?1 AND expires_at > ?2)';
+    const unconfirmed = `(SELECT id FROM humans WHERE id = ${owner} AND confirmed_at IS NULL)`;
+    const theirs = `(SELECT id FROM accounts WHERE human_id = ${unconfirmed})`;
     const statement = (sql: string, ...more: (string | number)[]) => this.#db.prepare(sql).bind(...more);
     const [key, now] = [await sha256Hex(token), Date.now()];
-    const [changed] = await this.#db.batch([
+    const [first, , , , changed] = await this.#db.batch<{ isFirst: number }>([
+      statement(`SELECT ${unconfirmed} IS NOT NULL AS isFirst`, key, now),
+      statement(
+        `UPDATE credentials SET revoked_at = ?2 WHERE revoked_at IS NULL AND account_id IN ${theirs}`,
+        ...[key, now],
+      ),
+      statement(`UPDATE renewals SET ended_at = ?2 WHERE ended_at IS NULL AND account IN ${theirs}`, key, now),
+      statement(`DELETE FROM webhooks WHERE account IN ${theirs}`, key, now),
       // The link was sent to the mailbox, so it also confirms the address.
       statement(
         `UPDATE humans SET password_salt = ?3, password_hash = ?4, confirmed_at = COALESCE(confirmed_at, ?2) WHERE id = ${owner}`,
         ...[key, now, salt, hash],
       ),
       statement(`DELETE FROM sessions WHERE human_id = ${owner}`, key, now),
+      // Programs that were allowed, and have not asked for their credential yet.
+      statement(`DELETE FROM device_codes WHERE human_id = ${owner}`, key, now),
       statement(`DELETE FROM password_resets WHERE human_id = ${owner}`, key, now),
     ]);
     if (changed?.meta.changes !== 1) throw over();
+    return first?.results[0]?.isFirst === 1;
   }
 
   async #find(emailText: string): Promise<Human | undefined> {

@@ -152,14 +152,17 @@ export function pagesApp(parts: PagesParts): Hono {
   });
   app.post('/reset/new', async (c) => {
     const { token = '', password = '' } = await visitors.form(c);
+    let isFirst: boolean;
     try {
-      await passwordReset.use(token, password, c.req.header('cf-connecting-ip'));
+      isFirst = await passwordReset.use(token, password, c.req.header('cf-connecting-ip'));
     } catch (error) {
       if (!(error instanceof Problem) || error.status !== 400) throw error;
       return c.html(newPasswordPage(await frameOf(c), token, error.message), 400);
     }
-    const text =
-      'Your password is changed, and you are signed out everywhere. Programs stay connected: see your account.';
+    const programs = isFirst
+      ? 'Nobody had confirmed this address before, so programs, renewals and webhooks are disconnected, too. Look through your watches.'
+      : 'Programs stay connected: see your account.';
+    const text = `Your password is changed, and you are signed out everywhere. ${programs}`;
     return c.html(messagePage('Done', await frameOf(c), text, { href: '/sign-in', label: 'Sign in' }));
   });
 
