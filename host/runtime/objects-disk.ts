@@ -18,9 +18,9 @@ export interface ObjectsDiskOptions {
   onFreed(): void;
 }
 
-/** The largest file of a disk that is far beyond its quota, bytes: SQLite's index of a log takes half of it. */
-const CROWDED_FILE_BYTES = 65_536;
-/** As many times the quota is far beyond it. */
+/** By how much a file of a full disk may grow beyond what it takes to change all of the largest, bytes: SQLite's index of a log takes half of it. */
+const FILE_SPARE_BYTES = 65_536;
+/** As many times the quota is far beyond it: what was left for logs was used for something else. */
 const CROWDED = 2;
 /** By how much a full disk may grow until it is started again: a share of the quota, and at least as much as SQLite's log of one object. */
 const SPARE = 0.1;
@@ -69,8 +69,9 @@ export class ObjectsDisk {
     }
     // SQLite removes rows by writing: into its log, and later from the log into the database. Nothing else may grow.
     const { logs, largest } = await logBytes(folder);
-    this.#limit = bytes + logs + Math.max(quota * SPARE, LEAST_SPARE_BYTES);
-    return { folder, fileBytes: bytes > quota * CROWDED ? CROWDED_FILE_BYTES : Math.max(largest, CROWDED_FILE_BYTES) };
+    const spare = Math.max(quota * SPARE, LEAST_SPARE_BYTES);
+    this.#limit = bytes + spare + (bytes > quota * CROWDED ? 0 : logs);
+    return { folder, fileBytes: FILE_SPARE_BYTES + largest };
   }
 
   /** @param now ms of `performance.now()` @param hasWorked whether the instance did anything since this was last called */

@@ -52,7 +52,10 @@ export async function folderSize(folder: string): Promise<{ bytes: number; files
   return size;
 }
 
-/** @returns bytes of all logs of databases, and of the largest database with its log: to write the log into it takes as much again */
+/**
+ * @returns bytes of all logs of databases, and the most that one of them comes to when each page of its database is
+ * changed once more: what a log holds already may not be in its database yet, and stays until it is
+ */
 export async function logBytes(folder: string): Promise<{ logs: number; largest: number }> {
   const found = { logs: 0, largest: 0 };
   for await (const batch of filesBelow(folder)) {
@@ -60,12 +63,14 @@ export async function logBytes(folder: string): Promise<{ logs: number; largest:
       if (!file.endsWith('.sqlite')) continue;
       const log = lstatSync(`${file}-wal`, { throwIfNoEntry: false })?.size ?? 0;
       found.logs += log;
-      found.largest = Math.max(found.largest, stats.size + log);
+      found.largest = Math.max(found.largest, Math.ceil((stats.size + 2 * log) * FRAME_BYTES_PER_BYTE));
     }
   }
   return found;
 }
 
+/** A page of 4 KB has 24 bytes before it in a log (SQLite's file format, section 4.1). */
+const FRAME_BYTES_PER_BYTE = 1 + 24 / 4_096;
 /** Empty files take room, too. */
 const FILE_BYTES = 1_024;
 /** Unit of `st_blocks`: stat(2). */
