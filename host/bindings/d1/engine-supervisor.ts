@@ -173,7 +173,8 @@ export class EngineSupervisor {
       else if (now - since > YIELD_MS) this.#yield();
     }
     if (this.#late.size > 0) this.#engine?.kill('SIGKILL');
-    else if (busy) this.#lastActive = now;
+    // On a crowded machine it may load for longer than it may idle, and somebody waits for it.
+    else if (busy || !this.#ready) this.#lastActive = now;
     else if (now - this.#lastActive > this.#settings.idleMs) this.#end();
   }
 
