@@ -14,6 +14,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { freePort } from './ports.ts';
 import { type Program, startProgram } from './programs.ts';
+import { until } from './until.ts';
 
 /** Both refuse to run as root. */
 const NOBODY = 65_534;
@@ -135,11 +136,23 @@ export async function startPostgres(authority: CertificateAuthority): Promise<Da
     ...settings.flatMap((one) => ['-c', one]),
   ];
   const server = await startProgram(path.join(programs, 'postgres'), args, port, {}, { cwd: folder, ...as });
-  execFileSync(path.join(programs, 'createdb'), ['-h', '127.0.0.1', '-p', `${port}`, '-U', 'app', 'app'], {
-    env: { ...process.env, PGPASSWORD: APP_PASSWORD },
-    stdio: 'pipe',
-  });
+  // It listens before it has started.
+  await until(() => isMade(path.join(programs, 'createdb'), port), 'PostgreSQL to start');
   return served(server, port, folder, true);
+}
+
+/** Makes the database. @returns false where the server says that it is starting */
+function isMade(createdb: string, port: number): boolean {
+  try {
+    execFileSync(createdb, ['-h', '127.0.0.1', '-p', `${port}`, '-U', 'app', 'app'], {
+      env: { ...process.env, PGPASSWORD: APP_PASSWORD },
+      stdio: 'pipe',
+    });
+    return true;
+  } catch (error) {
+    if (String((error as { stderr?: Buffer }).stderr).includes('starting up')) return false;
+    throw error;
+  }
 }
 
 /** Connections to a PostgreSQL server, but the one that asks. */
