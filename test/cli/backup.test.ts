@@ -32,7 +32,7 @@ async function turnpike(...args: string[]): Promise<FakeTerminal> {
 
 describe('turnpike backup and restore without a running host', () => {
   it('make a backup of the folder and bring it back', async () => {
-    const made = await turnpike('--json', 'backup', 'kept', '--passphrase-file', 'passphrase');
+    const made = await turnpike('--json', '--data', 'data', 'backup', 'kept', '--passphrase-file', 'passphrase');
     const { location, files } = JSON.parse(made.stdout);
     expect(location).toMatch(new RegExp(`^${join(folder, 'kept')}/\\d{4}-`));
     expect(files).toBe(2);
@@ -45,16 +45,18 @@ describe('turnpike backup and restore without a running host', () => {
   });
 
   it('say what is missing', async () => {
-    await expect(turnpike('backup', 'kept')).rejects.toThrow('passphrase');
+    await expect(turnpike('--data', 'data', 'backup', 'kept')).rejects.toThrow('passphrase');
     await expect(turnpike('--data', 'nowhere', 'backup', 'kept')).rejects.toThrow("There is no host's data");
-    await expect(turnpike('restore', 'kept', '--passphrase-file', 'passphrase')).rejects.toThrow();
+    await expect(turnpike('--data', 'data', 'restore', 'kept', '--passphrase-file', 'passphrase')).rejects.toThrow();
     expect(existsSync(join(folder, 'kept'))).toBe(false);
   });
 
   it('never run beside a host whose operator socket is gone', async () => {
     const lock = new FolderLock(join(folder, 'data'));
     try {
-      await expect(turnpike('backup', 'kept', '--passphrase-file', 'passphrase')).rejects.toMatchObject({
+      await expect(
+        turnpike('--data', 'data', 'backup', 'kept', '--passphrase-file', 'passphrase'),
+      ).rejects.toMatchObject({
         code: 'conflict',
       });
     } finally {
