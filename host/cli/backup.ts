@@ -41,10 +41,14 @@ async function askHost(session: Session, choice: BackupChoice): Promise<BackupOu
 
 async function makeHere(session: Session, choice: BackupChoice): Promise<BackupOutcome> {
   const { runBackup } = await import('../backup/index.ts');
-  const isHosts = (folder: string) => existsSync(join(folder, 'registry.db'));
-  return withDataFolder(session, isHosts, (config, dataFolder) =>
-    runBackup({ ...choice, config, dataFolder, hostVersion: 'offline', live: undefined }),
-  );
+  return withDataFolder(session, (config, dataFolder) => {
+    if (!existsSync(join(dataFolder, 'registry.db')))
+      throw new Failure(
+        'usage',
+        `${dataFolder} has no registry.db. Start the host once; if it is a node of a cluster, back up its PostgreSQL and its bucket (config/cluster/README.md).`,
+      );
+    return runBackup({ ...choice, config, dataFolder, hostVersion: 'offline', live: undefined });
+  });
 }
 
 function summary({ location, files, bytes, removed, lacks }: BackupOutcome): string {

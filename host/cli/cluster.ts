@@ -61,10 +61,8 @@ export function clusterCommand(deps?: CommandDeps): Command {
     .action(
       withSession(deps, async (session) => {
         const { moveBoxIn } = await import('../supervisor/moving-in.ts');
-        const moved = await withDataFolder(
-          session,
-          () => true,
-          (config, folder) => moveBoxIn(config, folder, (line) => session.printer.progress(line)),
+        const moved = await withDataFolder(session, (config, folder) =>
+          moveBoxIn(config, folder, (line) => session.printer.progress(line)),
         );
         session.printer.result(moved, said(moved, 'kept', 'turnpike up, here and on the other nodes'));
       }),

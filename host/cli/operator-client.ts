@@ -8,7 +8,7 @@ import type { ProblemDocument } from '../shared/problem.ts';
 import { eventsOf, type ServerEvent } from './events.ts';
 import type { Session } from './session.ts';
 import { Failure } from './terminal/failure.ts';
-import { operatorSocket } from './wallet/local-host.ts';
+import { hostFolder, operatorSocket } from './wallet/local-host.ts';
 
 export interface OperatorAnswer {
   status: number;
@@ -42,11 +42,12 @@ export async function* operatorEvents(session: Session, path: string, lastId: st
 }
 
 function send(session: Session, options: http.RequestOptions, body?: unknown): Promise<http.IncomingMessage> {
-  const socketPath = session.dataFolders.map((folder) => operatorSocket(folder)).find((one) => existsSync(one));
-  if (socketPath === undefined) {
+  const folder = hostFolder(session.dataFolders);
+  const socketPath = operatorSocket(folder ?? '');
+  if (folder === undefined || !existsSync(socketPath)) {
     throw new Failure(
       'unreachable',
-      `No host runs on ${session.dataFolders.join(' or ')}: name its folder with --data.`,
+      `No host runs on ${folder ?? session.dataFolders.join(' or ')}: name its folder with --data.`,
     );
   }
   return new Promise((resolve, reject) => {

@@ -1,27 +1,30 @@
 /** Commands that work on a data folder themselves, where no host runs on it. */
-import { existsSync, mkdirSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { Config } from '../shared/config.ts';
 import type { Session } from './session.ts';
 import { Failure } from './terminal/failure.ts';
+import { hostFolder } from './wallet/local-host.ts';
 
 /**
  * Nobody may start a host on the folder meanwhile.
- * @param isHosts whether a folder is that of a host
  * @throws Failure usage where there is none
  */
 export async function withDataFolder<T>(
   session: Session,
-  isHosts: (folder: string) => boolean,
   work: (config: Config, dataFolder: string) => Promise<T>,
 ): Promise<T> {
-  const dataFolder = session.dataFolders.find((folder) => existsSync(folder) && isHosts(folder));
-  if (dataFolder === undefined)
-    throw new Failure(
-      'usage',
-      `There is no host's data in ${session.dataFolders.join(' or ')}: name its folder with --data.`,
-    );
-  return locked(session, dataFolder, work);
+  return locked(session, ownFolder(session), work);
+}
+
+/** @throws Failure usage where no host has worked in the folders of this session */
+export function ownFolder({ dataFolders }: Session): string {
+  const folder = hostFolder(dataFolders);
+  if (folder !== undefined) return folder;
+  throw new Failure(
+    'usage',
+    `There is no host's data in ${dataFolders.join(' or ')}: start the host once, or name its folder with --data.`,
+  );
 }
 
 /**

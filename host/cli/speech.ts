@@ -1,5 +1,4 @@
 /** `turnpike speech`: the models by which the host's speech engine hears, tells speakers apart, punctuates and speaks. */
-import { existsSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { Command } from 'commander';
 import type { Checksum, ModelKind, PublishedModel } from '../../builtin-tenants/speech/models/catalogue.ts';
@@ -9,6 +8,7 @@ import type { HelperTrial, Trial, VoiceTrial } from '../../builtin-tenants/speec
 import type { Config } from '../shared/config.ts';
 import { fileSize } from '../shared/file-size.ts';
 import { callOperator } from './operator-client.ts';
+import { ownFolder } from './own-folder.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
 import { Failure } from './terminal/failure.ts';
 import { table } from './terminal/printer.ts';
@@ -281,14 +281,7 @@ async function openShelf(session: Session): Promise<{ shelf: ModelShelf; config:
   ]);
   const { cwd, env } = session.terminal;
   const config = loadConfig({ folder: cwd, env, flags: [] });
-  const folder = session.dataFolders.find((one) => existsSync(join(one, 'registry.db')));
-  if (folder === undefined) {
-    throw new Failure(
-      'usage',
-      `There is no host's data in ${session.dataFolders.join(' or ')}: start the host once, or name its folder with --data.`,
-    );
-  }
-  return { shelf: new ModelShelf(resolve(folder)), config };
+  return { shelf: new ModelShelf(ownFolder(session)), config };
 }
 
 /** @param wanted a name from the list, or that of the folder or file */

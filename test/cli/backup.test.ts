@@ -1,4 +1,5 @@
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Command } from 'commander';
@@ -21,8 +22,10 @@ beforeEach(async () => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-async function turnpike(...args: string[]): Promise<FakeTerminal> {
-  const terminal = fakeTerminal({ cwd: folder });
+const turnpike = (...args: string[]) => turnpikeIn({ cwd: folder }, ...args);
+
+async function turnpikeIn(where: Parameters<typeof fakeTerminal>[0], ...args: string[]): Promise<FakeTerminal> {
+  const terminal = fakeTerminal(where);
   const deps = { terminal, fetch };
   const program = new Command().option('--json').option('--data <folder>').exitOverride();
   program.addCommand(backupCommand(deps)).addCommand(restoreCommand(deps));
@@ -48,7 +51,34 @@ describe('turnpike backup and restore without a running host', () => {
     await expect(turnpike('--data', 'data', 'backup', 'kept')).rejects.toThrow('passphrase');
     await expect(turnpike('--data', 'nowhere', 'backup', 'kept')).rejects.toThrow("There is no host's data");
     await expect(turnpike('--data', 'data', 'restore', 'kept', '--passphrase-file', 'passphrase')).rejects.toThrow();
+    mkdirSync(join(folder, 'node'));
+    writeFileSync(join(folder, 'node/host.json'), '{}');
+    await expect(turnpike('--data', 'node', 'backup', 'kept', '--passphrase-file', 'passphrase')).rejects.toThrow(
+      'has no registry.db',
+    );
     expect(existsSync(join(folder, 'kept'))).toBe(false);
+  });
+
+  it('take the first folder of a host, and not one further down on which a host runs', async () => {
+    const elsewhere = join(folder, 'elsewhere');
+    mkdirSync(join(elsewhere, 'data/run'), { recursive: true });
+    const asked: string[] = [];
+    const running = createServer(({ url }, answer) => {
+      asked.push(url ?? '');
+      answer.end('{}');
+    });
+    await new Promise<void>((resolve) => running.listen(join(elsewhere, 'data/run/operator.sock'), resolve));
+    try {
+      writeFileSync(join(elsewhere, 'data/host.json'), '{}');
+      const made = await turnpikeIn(
+        { cwd: elsewhere, env: { TURNPIKE_DATA: join(folder, 'data') } },
+        ...['--json', 'backup', join(folder, 'kept'), '--passphrase-file', join(folder, 'passphrase')],
+      );
+      expect(JSON.parse(made.stdout)).toMatchObject({ files: 2 });
+      expect(asked).toEqual([]);
+    } finally {
+      await new Promise((resolve) => running.close(resolve));
+    }
   });
 
   it('never run beside a host whose operator socket is gone', async () => {

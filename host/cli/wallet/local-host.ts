@@ -1,7 +1,7 @@
 /**
  * What the command knows of a host on this machine, from the host's data folder: that it runs, and its test network.
  */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { lstat, readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -37,6 +37,14 @@ export function dataFolders(terminal: Pick<Terminal, 'env' | 'cwd'>, given: stri
       join(project, 'data'),
     ]),
   ];
+}
+
+/** Any of them tells that a host has worked in a folder, or that one was restored or moved into a cluster there. */
+const TRACES = ['registry.db', 'registry.db.moved', 'host.json'];
+
+/** The first of these folders that is a host's: what is asked of "the host" is asked there. */
+export function hostFolder(folders: string[]): string | undefined {
+  return folders.find((folder) => TRACES.some((file) => existsSync(join(folder, file))));
 }
 
 /** The address that the host of one of these folders announced at its latest start. */
