@@ -4,7 +4,7 @@
  */
 import { formatUsd } from '../shared/money.ts';
 import { OWN_ANSWER, Problem, type ProblemCode } from '../shared/problem.ts';
-import { REISSUE_HEADER } from '../shared/reissue.ts';
+import { REISSUE_HEADER, type Reissue } from '../shared/reissue.ts';
 import type { Discovery } from './discovery.ts';
 import { EXPOSED_HEADERS, METHODS } from './methods/index.ts';
 import type { Announce } from './methods/method.ts';
@@ -99,8 +99,10 @@ export class Challenger {
     for (const { headers: own } of announced)
       for (const [name, value] of Object.entries(own))
         headers[name] = headers[name] === undefined ? value : `${headers[name]}, ${value}`;
-    const reissue = context.reissue ? announced.find(({ reissue }) => reissue)?.reissue?.() : undefined;
-    if (reissue) headers[REISSUE_HEADER] = Buffer.from(JSON.stringify(reissue)).toString('base64url');
+    if (context.reissue) {
+      const reissue: Reissue = Object.assign({}, ...announced.map(({ reissue }) => reissue()));
+      headers[REISSUE_HEADER] = Buffer.from(JSON.stringify(reissue)).toString('base64url');
+    }
     const document = (problem ?? prepared.unpaid).toDocument(context.requestId);
     const body = JSON.stringify({
       ...document,

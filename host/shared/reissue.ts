@@ -1,6 +1,6 @@
 /**
  * What an edge needs to write an unpaid 402 once more, with challenges of its own: control sends it with the 402, and
- * edges answer the same call by it for a moment. Only ids, nonce and expiry differ, so that each stays a payment of its own.
+ * edges answer the same call by it for a moment. Only ids, nonces and expiry differ, so that each stays a payment of its own.
  */
 import { createHmac, randomUUID } from 'node:crypto';
 
@@ -10,29 +10,49 @@ export const CHALLENGE_LIFE_MS = 5 * 60_000;
 /** Header of a 402 that edges may write again (base64url JSON); they believe control alone. */
 export const REISSUE_HEADER = 'x-turnpike-reissue';
 
-/** The parts of a 402 that no other one has. */
+/** The parts of a 402 that no other one has, by method. */
 export interface Reissue {
-  expires: string;
-  opaque: string;
-  /** What stands in `opaque` before and after its nonce. */
-  around: [before: string, after: string];
-  /** What is authenticated of each challenge beside expiry and `opaque`. */
-  challenges: { id: string; bound: string }[];
+  mpp?: {
+    expires: string;
+    opaque: string;
+    /** What stands in `opaque` before and after its nonce. */
+    around: [before: string, after: string];
+    /** What is authenticated of each challenge beside expiry and `opaque`. */
+    challenges: { id: string; bound: string }[];
+  };
+  x402?: {
+    /** As `newNonce` made it. */
+    nonce: string;
+  };
 }
 
+type Mpp = NonNullable<Reissue['mpp']>;
+
 /** Parts of new challenges, in the order of `marksOf`. */
-export function reissued({ around, challenges }: Reissue, key: string): string[] {
+export function reissued({ mpp, x402 }: Reissue, key: string): string[] {
+  return [...(mpp ? reissuedMpp(mpp, key) : []), ...(x402 ? [newNonce()] : [])];
+}
+
+function reissuedMpp({ around, challenges }: Mpp, key: string): string[] {
   const expires = new Date(Date.now() + CHALLENGE_LIFE_MS).toISOString();
   const opaque = opaqueOf(around, randomUUID());
   return [expires, opaque, ...challenges.map(({ bound }) => challengeId(key, bound, expires, '', opaque))];
 }
 
 /** What of the 402 has to give way. */
-export function marksOf({ expires, opaque, challenges }: Reissue): string[] {
-  return [expires, opaque, ...challenges.map(({ id }) => id)];
+export function marksOf({ mpp, x402 }: Reissue): string[] {
+  return [
+    ...(mpp ? [mpp.expires, mpp.opaque, ...mpp.challenges.map(({ id }) => id)] : []),
+    ...(x402 ? [x402.nonce] : []),
+  ];
 }
 
-export function opaqueOf([before, after]: Reissue['around'], nonce: string): string {
+/** A UUID in base64, which has no other signs than letters and digits then, and no padding. */
+export function newNonce(): string {
+  return Buffer.from(randomUUID()).toString('base64');
+}
+
+export function opaqueOf([before, after]: Mpp['around'], nonce: string): string {
   return Buffer.from(before + nonce + after).toString('base64url');
 }
 

@@ -42,6 +42,7 @@ afterAll(async () => {
 });
 beforeEach(() => {
   rig.arrived.length = 0;
+  rig.clientIp = '127.0.0.1';
   answerPaid = ({ headers }) => json(200, { answered: headers['x-pay-request-id'] });
   rig.origin = async (arrived, reply) => {
     const send = ({ status, body, headers }: { status: number; body: object; headers: object }) => {
@@ -287,6 +288,25 @@ describe('paid by a wallet', () => {
     const other = await fetch(`${rig.pay}/deals/v1/deals?q=other`, { headers });
     expect(other.status).toBe(409);
     expect(await balance(network, 'tempo', client.address)).toBe(before);
+  });
+
+  test('a payment of x402 v1, which the chain shows to everybody, is answered again in its payer’s network only', async () => {
+    const url = `${rig.pay}/deals/v1/deals?q=v1`;
+    const { payload } = JSON.parse(atob(await signX402(network, walletKey(5), url)));
+    const payment = btoa(JSON.stringify({ x402Version: 1, scheme: 'exact', network: 'base-sepolia', payload }));
+    const show = async (ip: string, headers: Record<string, string> = {}) => {
+      rig.clientIp = ip;
+      return fetch(url, { headers: { 'x-payment': payment, ...headers } });
+    };
+    const first = await show('192.0.2.1');
+    const body = await first.json();
+    expect(first.status, JSON.stringify(body)).toBe(200);
+    const again = await show('192.0.2.1');
+    expect([again.status, await again.json()]).toEqual([200, body]);
+    const stolen = await show('192.0.2.7');
+    expect([stolen.status, await stolen.json()]).toMatchObject([409, { code: 'idempotency_conflict' }]);
+    expect((await show('192.0.2.7', { 'idempotency-key': 'guessed' })).status).toBe(409);
+    expect(usages().filter((usage) => usage !== 'none')).toHaveLength(1);
   });
 
   test('one x402 payment in twenty wrappings at once is one call', async () => {

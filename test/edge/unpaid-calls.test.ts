@@ -1,4 +1,5 @@
 /** 402s that an edge writes again: mppx finds each authentic, and only what has to differ does. */
+import { decodePaymentRequiredHeader } from '@x402/core/http';
 import { Challenge, PaymentRequest } from 'mppx';
 import { expect, test } from 'vitest';
 import { KnownAnswer, Lesson, UnpaidCalls } from '../../host/edge/unpaid-calls.ts';
@@ -7,6 +8,7 @@ import { answerField, fieldBlock, plainAnswerField } from '../../host/http/messa
 import { parseResponseHead, type ResponseHead } from '../../host/http/message/head.ts';
 import { Challenger, prepareOffers } from '../../host/payments/challenge.ts';
 import type { MppOffer } from '../../host/payments/methods/tempo/offer.ts';
+import type { X402Offer } from '../../host/payments/methods/x402/offer.ts';
 import type { Terms } from '../../host/payments/terms.ts';
 import type { Route } from '../../host/shared/contracts.ts';
 import { micro } from '../../host/shared/money.ts';
@@ -34,7 +36,17 @@ const offers: MppOffer[] = [
   { ...common, rail: 'tempo/charge', intent: 'charge', request: { amount: '10000', currency: '0x20c0' } },
   { ...common, rail: 'tempo/session', intent: 'session', request: { amount: '10000', unitType: 'request' } },
 ];
-const prepared = prepareOffers(terms, offers);
+const prepared = prepareOffers(terms, [...offers, x402Offer('exact'), x402Offer('upto')]);
+
+function x402Offer(scheme: 'exact' | 'upto'): X402Offer {
+  const requirements = { network: 'eip155:84532', asset: '0x2', amount: '10000', payTo: '0x1', maxTimeoutSeconds: 60 };
+  return {
+    ...common,
+    via: 'x402',
+    rail: `x402/${scheme}`,
+    requirements: { ...requirements, scheme, extra: { name: 'ä€' } } as never,
+  };
+}
 
 /** What control answers. */
 function answered(requestId: string, reissue = true): { head: ResponseHead; body: Buffer } {
@@ -71,7 +83,8 @@ function read(answer: unknown) {
     end: () => {},
   } as unknown as UpstreamHandler);
   const [, header = ''] = /^www-authenticate: (.*)\r\n/i.exec(head?.challenges ?? '') ?? [];
-  return { body: JSON.parse(body), challenges: Challenge.deserializeList(header) };
+  const required = decodePaymentRequiredHeader(/^payment-required: (.*)\r\n/im.exec(head?.challenges ?? '')?.[1] ?? '');
+  return { body: JSON.parse(body), challenges: Challenge.deserializeList(header), required };
 }
 
 test('the third equal call gets the 402 with challenges of its own', () => {
@@ -94,6 +107,14 @@ test('the third equal call gets the 402 with challenges of its own', () => {
   expect(new Set(all.map(({ id }) => id)).size).toBe(4);
   expect(new Set(all.map(({ opaque }) => opaque)).size).toBe(2);
   expect(original.head.challenges).not.toContain(all[0]?.id);
+  // All offers of x402 in one 402 have one nonce, of nothing else.
+  const nonces = [first, second].map(({ required }) => required.accepts.map(({ extra }) => extra.challenge));
+  expect(nonces.flat()).toEqual(Array.from({ length: 4 }, () => expect.stringMatching(/^[0-9a-f-]{36}$/)));
+  expect(new Set(nonces.flat()).size).toBe(2);
+  expect(first.required).toMatchObject({
+    resource: { description: expect.stringContaining(terms.description) },
+    accepts: [{}, { extra: { name: 'ä€' } }],
+  });
 });
 
 test('another call, another version of the route, and what control does not release go to control', () => {

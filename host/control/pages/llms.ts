@@ -87,7 +87,7 @@ ${endpoints.map((endpoint) => entry(endpoint, publicUrl)).join('\n\n')}
 
 RFC 9457 problem documents (application/problem+json) with a stable \`code\`, a \`detail\` that says what to do, and \`requestId\`.
 An unpaid call of a paid endpoint gets its 402 first, whatever its body; what is refused before settling costs nothing.
-The same credential sent again gets the stored answer and is not charged again. Retries that sign anew: send an Idempotency-Key, or x402's payment-identifier.
+The same credential sent again gets the stored answer and is not charged again; one of x402 v1 or batch-settlement, which the chain shows to everybody, only from the same network or with the same Idempotency-Key. Retries that sign anew: send an Idempotency-Key, or x402's payment-identifier.
 \`suspended\` and \`blocked\` (403) are the operator's word about a deployment, a wallet or a network: do not retry or pay; its owner sees why in the metadata.
 
 ## Paid routes of tenants

@@ -23,6 +23,8 @@ export interface Presented {
   text: string;
   /** The id comes again, for something else, where nothing was charged by it. */
   repeats?: true;
+  /** The chain tells everybody all of it once it is settled: whoever shows it then need not be its payer. */
+  onChain?: true;
 }
 
 /** What a payment has to be for. */
@@ -75,8 +77,8 @@ export interface Announced {
   headers: Record<string, string>;
   /** Members of its body, for clients that read their terms there. */
   body?: Record<string, unknown>;
-  /** What of it no other 402 for the same call has; undefined: nothing. */
-  reissue?(): Reissue;
+  /** What of it no other 402 for the same call has. */
+  reissue(): Reissue;
 }
 
 export type Announce = (issue: Issue) => Announced;

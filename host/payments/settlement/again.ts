@@ -24,6 +24,24 @@ export function placeOf(where: readonly string[], body: Uint8Array | { declared:
   return { digest: hash.digest('hex'), whole };
 }
 
+/** As it stands with a payment. @param shownBy where others than its payer can show it */
+export function noteOf({ digest }: Place, shownBy: string | undefined): string {
+  return shownBy === undefined ? digest : `${digest} ${shownDigest(digest, shownBy)}`;
+}
+
+/**
+ * Whether a payment that everybody can read on the chain is shown as it was the first time: by its key, or from its
+ * network. Payments of former versions say nothing of that.
+ */
+export function isShownBySame({ place }: PaymentRow, shownBy: string): boolean {
+  const [digest = '', former] = (place ?? '').split(' ');
+  return former === undefined || former === shownDigest(digest, shownBy);
+}
+
+function shownDigest(digest: string, shownBy: string): string {
+  return createHash('sha256').update(`${digest} ${shownBy}`).digest('hex');
+}
+
 export class Again {
   /** Makes the type nominal: a row that looks like it is not one. */
   readonly #row: PaymentRow;
@@ -38,7 +56,7 @@ export class Again {
    * @returns undefined when the payment was for something else, or at another place
    */
   static of(row: PaymentRow, terms: Terms, place: Place): Again | undefined {
-    const atPlace = row.scope === terms.scope && (row.place === null || row.place === place.digest);
+    const atPlace = row.scope === terms.scope && (row.place === null || row.place.split(' ', 1)[0] === place.digest);
     const same = atPlace && ((row.place !== null && row.kind !== 'binding') || sameTerms(row, terms));
     return same ? new Again(row) : undefined;
   }

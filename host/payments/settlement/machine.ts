@@ -17,7 +17,7 @@ import { methodOf } from '../methods/index.ts';
 import type { Asked, Presented, Rail } from '../methods/method.ts';
 import { type SettleResult, termsToText, type Verified } from '../terms.ts';
 import type { SettledPayment } from '../types.ts';
-import { Again, type Place, sameCredential, sameTerms } from './again.ts';
+import { Again, isShownBySame, noteOf, type Place, sameCredential, sameTerms } from './again.ts';
 import type { StoredAnswer } from './kept-answers.ts';
 import { FINAL } from './payment-rows.ts';
 import { newPaymentId, type PaymentStore } from './payment-store.ts';
@@ -144,7 +144,7 @@ export class SettlementMachine {
             feeBps: terms.feeBps,
             terms: termsToText(terms),
             settleBefore: Number.isFinite(verified.settleBefore) ? verified.settleBefore : null,
-            place: input.place.digest,
+            place: noteOf(input.place, shownBy(input)),
           },
           input.state,
           previous,
@@ -184,7 +184,8 @@ export class SettlementMachine {
   }
 
   /** A credential that was seen before; undefined when it may be tried again. */
-  async #known(previous: PaymentRow, { presented, prepared, place }: AdmitInput): Promise<Admitted | undefined> {
+  async #known(previous: PaymentRow, input: AdmitInput): Promise<Admitted | undefined> {
+    const { presented, prepared, place } = input;
     if (previous.state === 'released') {
       // A tenant may still know it as a hold for what it was for: it must not become one for something else.
       if (previous.kind === 'binding' && !sameTerms(previous, prepared.terms)) throw otherUse();
@@ -200,6 +201,8 @@ export class SettlementMachine {
       );
     const same = Again.of(previous, prepared.terms, place);
     if (!same) throw await usedUp(otherUse());
+    const by = shownBy(input);
+    if (by !== undefined && !isShownBySame(previous, by)) throw await usedUp(shownElsewhere());
     this.#refuseElsewhere(previous);
     const again = same.as(previous.state === 'settling' ? await this.reconcile(previous) : previous);
     if (!again || again.row.state === 'released') return undefined;
@@ -420,6 +423,18 @@ export function settledPayment(row: PaymentRow): SettledPayment {
     rail: row.rail as SettledPayment['rail'],
     reference: row.reference ?? '',
   };
+}
+
+/** Who shows a payment that others can read on the chain. */
+function shownBy({ presented, idempotencyKey, caller }: AdmitInput): string | undefined {
+  return presented.onChain ? (idempotencyKey ?? presented.idempotencyKey ?? caller) : undefined;
+}
+
+function shownElsewhere(): Problem {
+  return new Problem(
+    'payment_invalid',
+    'This payment was used. The chain shows it to everybody, so its answer is given again only to the network that it came from, or with the Idempotency-Key that came with it. Pay the new challenge.',
+  );
 }
 
 function otherUse(): Problem {

@@ -59,6 +59,8 @@ export interface PayRig {
   /** Everything that reached `/deals`, in order. */
   arrived: Arrived[];
   origin: Origin;
+  /** Where calls come from. */
+  clientIp: string;
   /** Calls that the platform has not answered and whose callers still wait, or have gone without its knowing. */
   waiting(): number;
   /** Runs the cron. */
@@ -179,6 +181,7 @@ export async function startPayRig(network: Network, options: PayRigOptions = {})
     payments,
     network,
     arrived: [],
+    clientIp: '127.0.0.1',
     origin: (_arrived, reply) => {
       reply.writeHead(404).end();
     },
@@ -258,17 +261,17 @@ function serve(rig: PayRig, workers: Worker[], asked: IncomingMessage, reply: Se
   const target = asked.url ?? '/';
   const host = asked.headers.host ?? '';
   if (host.startsWith('pay.')) {
-    forward(workers[0]?.http ?? '', target, undefined, asked, reply);
+    forward(rig.clientIp, workers[0]?.http ?? '', target, undefined, asked, reply);
     return;
   }
   const [, slug = ''] = target.split(/[/?]/, 2);
   const rest = target.slice(slug.length + 1) || '/';
   if (slug === 'pay') {
-    forward(workers[0]?.http ?? '', rest, '/pay', asked, reply);
+    forward(rig.clientIp, workers[0]?.http ?? '', rest, '/pay', asked, reply);
     return;
   }
   if (slug === 'pay2') {
-    forward(workers[1]?.http ?? '', rest, '/pay2', asked, reply);
+    forward(rig.clientIp, workers[1]?.http ?? '', rest, '/pay2', asked, reply);
     return;
   }
   if (slug !== 'deals') {
@@ -304,6 +307,7 @@ function serve(rig: PayRig, workers: Worker[], asked: IncomingMessage, reply: Se
 const forwarding = new Set<object>();
 
 function forward(
+  clientIp: string,
   socketPath: string,
   target: string,
   prefix: string | undefined,
@@ -312,7 +316,7 @@ function forward(
 ): void {
   const headers = {
     ...asked.headers,
-    'cf-connecting-ip': '127.0.0.1',
+    'cf-connecting-ip': clientIp,
     ...(prefix ? { 'x-forwarded-prefix': prefix } : {}),
   };
   const sent = request({ socketPath, path: target, method: asked.method ?? 'GET', headers }, (answer) => {

@@ -49,6 +49,8 @@ export interface Rig {
   deployment: TollDeployment;
   handler: Handler;
   operationPrice: Money;
+  /** Where calls come from. */
+  clientIp: string;
   /** Checks of the paid operation; throws to refuse. */
   prepare: (body: string) => Promise<void>;
   /** Makes the operation's completion fail. */
@@ -101,6 +103,7 @@ export async function startRig(
     calls: [] as Request[],
     handler: (() => Response.json({ ok: true })) as Handler,
     operationPrice: OPERATION_PRICE,
+    clientIp: '127.0.0.1',
     prepare: async () => {},
     completionFails: false,
     deployment: {
@@ -172,7 +175,7 @@ async function answer(rig: Rig, request: Request): Promise<Response> {
   const url = new URL(request.url);
   const context: EdgeContext = {
     requestId: `r${++requestCount}`,
-    clientIp: '127.0.0.1',
+    clientIp: rig.clientIp,
     proto: 'http',
     host: url.host,
   };

@@ -3,6 +3,7 @@
 import { sha256Hex } from '../accounts/tokens.ts';
 import type { Price } from '../catalog.ts';
 import { Problem } from '../problem.ts';
+import { networkOf } from '../rate-limit.ts';
 import { askPrice, wanted } from './asking.ts';
 import { bearer, type Call, type GatewayParts, idempotencyKey, toCaller } from './call.ts';
 import type { CallClaim } from './calls.ts';
@@ -14,7 +15,8 @@ export async function payFromWallet(parts: GatewayParts, call: Call): Promise<Re
   const { original } = call;
   const account = await bearer(parts, call);
   const presented = original.get('payment-signature') ?? original.get('x-payment') ?? original.get('authorization');
-  const fingerprint = await sha256Hex(presented ?? '');
+  const by = shownBy(original, presented ?? '');
+  const fingerprint = await sha256Hex((presented ?? '') + by);
   const begun = await calls.begin(`wallet:${fingerprint}`, call.hash, `req_${fingerprint.slice(0, 20)}`);
   if ('kept' in begun) return begun.kept;
   const { claim } = begun;
@@ -36,7 +38,7 @@ export async function payFromWallet(parts: GatewayParts, call: Call): Promise<Re
     }
     const { hold, taken } = verified.held;
     // However the credential is spelled and whatever else is sent with it: one payment is one call.
-    const same = await join(parts, claim, `payment:${hold}`, call.hash);
+    const same = await join(parts, claim, `payment:${hold}`, call.hash + by);
     if (same.kept) return same.kept;
     if (taken) throw new Problem('conflict', 'This payment was used, and its answer is no longer kept.');
     held = verified.held;
@@ -54,6 +56,22 @@ export async function payFromWallet(parts: GatewayParts, call: Call): Promise<Re
     throw error;
   }
   return workForWallet(parts, call, claim, held, price, account?.id ?? held.payer);
+}
+
+/**
+ * By what the payer of a payment that everybody can read on the chain is known when it is shown again, its key or its
+ * network; empty for all others. A payment of x402 v1 says nothing of the 402 that it pays.
+ */
+function shownBy(original: Headers, presented: string): string {
+  let version: unknown;
+  try {
+    ({ x402Version: version } = JSON.parse(atob(presented)));
+  } catch {
+    // Of MPP.
+  }
+  if (version !== 1) return '';
+  const key = original.get('idempotency-key') ?? networkOf(original.get('cf-connecting-ip') ?? undefined).caller;
+  return ` ${key}`;
 }
 
 function workForWallet(

@@ -1,7 +1,7 @@
 /** Offers of MPP as they go over the wire, and whether a credential is for one of them. */
 import { randomUUID } from 'node:crypto';
 import { PaymentRequest } from 'mppx';
-import { CHALLENGE_LIFE_MS, challengeId, opaqueOf, type Reissue } from '../../../shared/reissue.ts';
+import { CHALLENGE_LIFE_MS, challengeId, opaqueOf } from '../../../shared/reissue.ts';
 import type { Offer, Terms } from '../../terms.ts';
 import { notForThis } from '../common.ts';
 import type { Announce, Asked, Presented } from '../method.ts';
@@ -65,13 +65,15 @@ export function announceMpp(offers: readonly Offer[], terms: Terms): Announce {
     const challenges = writers.write.map((write) => write(key, { expires, digest, opaque }));
     return {
       headers: { 'www-authenticate': challenges.map(({ text }) => text).join(', ') },
-      reissue: () => ({ expires, opaque, around, challenges: challenges.map(({ id, bound }) => ({ id, bound })) }),
+      reissue: () => ({
+        mpp: { expires, opaque, around, challenges: challenges.map(({ id, bound }) => ({ id, bound })) },
+      }),
     };
   };
 }
 
 /** The binding data as `PaymentRequest.serialize` writes it, but for the nonce. */
-function aroundNonce(terms: Terms): Reissue['around'] {
+function aroundNonce(terms: Terms): [before: string, after: string] {
   const placeholder = randomUUID();
   const serialized = PaymentRequest.serialize(challengeMeta(terms, placeholder));
   const [before = '', after = ''] = Buffer.from(serialized, 'base64url').toString().split(placeholder);

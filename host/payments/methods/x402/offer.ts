@@ -1,4 +1,6 @@
 /** Offers of x402 as they go over the wire, and whether a credential is for one of them. */
+import { randomUUID } from 'node:crypto';
+import { newNonce } from '../../../shared/reissue.ts';
 import type { Discovery } from '../../discovery.ts';
 import { lower, type Offer, type Terms } from '../../terms.ts';
 import { notForThis } from '../common.ts';
@@ -11,6 +13,9 @@ import { bodyOfVersion1 } from './version-1.ts';
 
 /** Said with a metered price: clients that know only `exact` pay all of it first. */
 const METERED = ' (at most; what a call does not use is not taken, or sent back where it was paid by exact)';
+
+/** Stands in the place of a nonce; no text of a tenant's can have it. */
+const NONCE = randomUUID();
 
 /** Resources whose header is remembered, per set of terms. */
 const MAX_RESOURCES = 100;
@@ -65,37 +70,57 @@ function withoutHash(text: string): string {
 }
 
 /**
- * x402 v2 `PAYMENT-REQUIRED`: base64 of JSON, the same for every caller of a resource; and for clients of v1 the same in
- * the body.
+ * x402 v2 `PAYMENT-REQUIRED`: base64 of JSON, the same for every caller of a resource but for a nonce; and for clients of
+ * v1 the same in the body. Clients send the nonce back with what they accepted. It is not on the chain, and so tells the
+ * payer from those who read the payment there.
  */
 export function announceX402(offers: readonly Offer[], terms: Terms): Announce {
   const accepts = offers.map((offer) => x402Offer(offer).requirements);
+  // A tenant's own challenge has a token that no other one has.
+  const withNonce = (each: X402Requirements) =>
+    each.extra.challenge === undefined ? { ...each, extra: { ...each.extra, challenge: NONCE } } : each;
   // Clients take the first that they can pay: of a route that is metered, nothing has to be sent back by `upto`.
   if (terms.kind === 'route' && terms.mode === 'metered')
     accepts.sort((a, b) => Number(b.scheme === 'upto') - Number(a.scheme === 'upto'));
   const known = new Map<
     string,
-    { discovery: Discovery | undefined; version1: boolean | undefined; announced: Announced }
+    { discovery: Discovery | undefined; version1: boolean | undefined; write: () => Announced }
   >();
   return (issued) => {
     const issue = terms.mode === 'metered' ? { ...issued, description: `${issued.description}${METERED}` } : issued;
     const { resource, description, discovery, problem, version1 } = issue;
     const fault = faultOf(problem);
     const before = problem ? undefined : known.get(resource);
-    if (before && before.discovery === discovery && before.version1 === version1) return before.announced;
-    const header = Buffer.from(
+    if (before && before.discovery === discovery && before.version1 === version1) return before.write();
+    const around = aroundNonces(
       JSON.stringify({
         x402Version: 2,
         error: fault?.reason ?? problem?.message ?? 'PAYMENT-SIGNATURE header is required',
         resource: { url: resource, description },
-        accepts: fault ? accepts.map((each) => withFault(each, fault)) : accepts,
+        accepts: (fault ? accepts.map((each) => withFault(each, fault)) : accepts).map(withNonce),
         extensions: { ...discovery, ...PAYMENT_IDENTIFIER },
       }),
-    ).toString('base64');
-    const announced = { headers: { 'payment-required': header }, body: bodyOfVersion1(accepts, issue) };
-    if (!problem && (before || known.size < MAX_RESOURCES)) known.set(resource, { discovery, version1, announced });
-    return announced;
+    );
+    const body = bodyOfVersion1(accepts, issue);
+    const write = () => {
+      const nonce = newNonce();
+      return { headers: { 'payment-required': around.join(nonce) }, body, reissue: () => ({ x402: { nonce } }) };
+    };
+    if (!problem && (before || known.size < MAX_RESOURCES)) known.set(resource, { discovery, version1, write });
+    return write();
   };
+}
+
+/**
+ * What stands before, between and after the nonces, in base64, which cuts a text into pieces of three bytes: the nonces
+ * begin and end where it cuts.
+ */
+function aroundNonces(text: string): string[] {
+  return text.split(NONCE).map((piece, index, { length }) => {
+    const over = Buffer.byteLength(piece) % 3;
+    const spaces = index === length - 1 || over === 0 ? '' : ' '.repeat(3 - over);
+    return Buffer.from(piece.replace(/"challenge":"$/, (name) => spaces + name)).toString('base64');
+  });
 }
 
 function withFault(offered: X402Requirements, { network, extra }: Fault): X402Requirements {
