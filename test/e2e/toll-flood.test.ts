@@ -9,6 +9,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { expectTime, JUDGE_TIMES } from '../times.ts';
 import { deploy, jsonPut, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
+import { noncesOf, requiredBesideNonces } from './support/payment-required.ts';
 
 const FLOOD = fileURLToPath(new URL('fixtures/flood.ts', import.meta.url));
 const PER_SECOND = 3_000;
@@ -145,10 +146,13 @@ test('each 402 of many equal calls is a payment of its own, at the price of that
   for (const name of ['id', 'opaque'] as const)
     expect(new Set(parts.map((challenge) => challenge[name])).size, name).toBe(asked.length);
   expect(new Set(asked.map(({ requestId }) => requestId)).size).toBe(asked.length);
+  const nonces = asked.flatMap(({ answer }) => noncesOf(answer));
+  expect(nonces.every((nonce) => /^[0-9a-f-]{36}$/.test(nonce))).toBe(true);
+  expect(new Set(nonces).size).toBe(asked.length);
   const [first] = asked;
   for (const { answer, body } of asked) {
     expect(body).toEqual(first?.body);
-    expect(answer.headers.get('payment-required')).toBe(first?.answer.headers.get('payment-required'));
+    expect(requiredBesideNonces(answer)).toEqual(first && requiredBesideNonces(first.answer));
     expect([...answer.headers.keys()]).toEqual([...(first?.answer.headers.keys() ?? [])]);
     expect([...answer.headers].some(([name]) => name.startsWith('x-turnpike'))).toBe(false);
   }
