@@ -128,3 +128,16 @@ test('code that was accepted and is not paid for counts, too; what the host is t
   await expect(busy).rejects.toMatchObject({ code: 'overloaded' });
   await expect(turns.run(stranger('v'), async () => 'well')).resolves.toMatchObject({ result: 'well' });
 });
+
+test('what a full disk refuses counts against nobody', async () => {
+  let now = 0;
+  const turns = new DeployTurns({ now: () => now });
+  const full = () =>
+    turns.run(owner('w'), async () => {
+      now += 60_000;
+      throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' });
+    });
+  await expect(full()).rejects.toThrow('no space');
+  await expect(full()).rejects.toThrow('no space');
+  expect((await turns.run(owner('w'), async () => 'made')).result).toBe('made');
+});

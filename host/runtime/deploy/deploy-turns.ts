@@ -4,7 +4,7 @@
  */
 import { FairPlaces, NoPlace } from '../../shared/fair-places.ts';
 import { networkOf } from '../../shared/network-of.ts';
-import { Problem } from '../../shared/problem.ts';
+import { asProblem, Problem } from '../../shared/problem.ts';
 import { UnpaidWork } from './unpaid-work.ts';
 
 /** For whom the work is done. */
@@ -74,7 +74,7 @@ export class DeployTurns {
       const result = await work();
       return { result, spentMs: this.#now() - from };
     } catch (error) {
-      if (!(error instanceof Problem && HOST_TO_BLAME.has(error.code))) this.wasted(asker, this.#now() - from);
+      if (!HOST_TO_BLAME.has(asProblem(error).code)) this.wasted(asker, this.#now() - from);
       throw error;
     } finally {
       leave();
@@ -117,7 +117,7 @@ export class DeployTurns {
 }
 
 /** Refusals that say nothing about the code. */
-const HOST_TO_BLAME = new Set(['overloaded', 'not_ready', 'rate_limited']);
+const HOST_TO_BLAME = new Set(['overloaded', 'not_ready', 'rate_limited', 'disk_full']);
 
 function claimOf(asker: Asker): { lane: number; party: string; member?: string } {
   if (asker.kind === 'host') return { lane: HOST, party: '' };
