@@ -2,7 +2,7 @@
  * `env.PAYMENTS`: prices that are known at run time only. One unix socket per tenant, so who calls is known by where
  * it calls: a tenant can challenge, verify and capture in its own name and in nobody else's.
  */
-import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import { getRequestListener } from '@hono/node-server';
@@ -136,8 +136,6 @@ interface Claims {
   tenant: string;
   amount: string;
   meta: Record<string, string>;
-  /** Told to one payer alone. Tokens of former versions have none. */
-  n?: string;
 }
 
 interface Tenant {
@@ -438,10 +436,7 @@ export class PaymentService implements PaymentBindings {
       description: description ?? `${formatUsd(amount)} USD to ${tenant.slug}`,
       sku: undefined,
       pricingVersion: undefined,
-      meta: {
-        ...meta,
-        token: this.#tokens.seal({ tenant: tenant.tenant, amount: amount.toString(), meta, n: randomUUID() }),
-      },
+      meta: { ...meta, token: this.#tokens.seal({ tenant: tenant.tenant, amount: amount.toString(), meta }) },
     };
   }
 }

@@ -20,6 +20,7 @@ import {
   verifyForward,
 } from './support/pay-callers.ts';
 import { type Arrived, type PayRig, startPayRig } from './support/pay-rig.ts';
+import { noncesOf } from './support/payment-required.ts';
 import { balance, mppClient, startNetwork, x402Client } from './support/payments-rig.ts';
 
 let rig: PayRig;
@@ -288,6 +289,15 @@ describe('paid by a wallet', () => {
     const other = await fetch(`${rig.pay}/deals/v1/deals?q=other`, { headers });
     expect(other.status).toBe(409);
     expect(await balance(network, 'tempo', client.address)).toBe(before);
+  });
+
+  test('each 402 tells its caller something that no other has, so that nobody makes a payment again from the chain', async () => {
+    const ask = async () => noncesOf(await fetch(`${rig.pay}/deals/v1/deals?q=nonce`));
+    const [first, second] = [await ask(), await ask()];
+    const tokens = [first, second].map((all) => new Set(all.map((each) => each.slice(0, -37))));
+    expect([...(tokens[0] ?? [])]).toEqual([...(tokens[1] ?? [])]);
+    expect(new Set([...first, ...second]).size).toBe(2);
+    for (const each of first) expect(each).toMatch(/^[\w-]+\.[\w-]{43}\.[0-9a-f-]{36}$/);
   });
 
   test('a payment of x402 v1, which the chain shows to everybody, is answered again in its payer’s network only', async () => {

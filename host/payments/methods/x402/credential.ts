@@ -6,6 +6,7 @@ import { Problem } from '../../../shared/problem.ts';
 import { lower } from '../../terms.ts';
 import { sha256 } from '../common.ts';
 import type { Presented } from '../method.ts';
+import { hasNonce } from './nonce.ts';
 import { readPaymentIdentifier } from './payment-identifier.ts';
 import { networkOfName } from './version-1.ts';
 
@@ -51,9 +52,6 @@ const uptoPayload = z.object({
 const hash = z.string().regex(/^0x[0-9a-fA-F]{64}$/);
 /** Below 2^53, so that the registry's integers stay exact. */
 const small = z.string().regex(/^\d{1,15}$/);
-
-/** Characters that nobody guesses. */
-const SHORTEST_NONCE = 22;
 
 const MAX_UINT40 = 2 ** 40 - 1;
 
@@ -191,7 +189,7 @@ export function readX402(text: string): X402Credential {
     id: `x402:${scheme}:${network}:${nonceOf(payload)}`,
     hash: 'channelConfig' in payload.payload ? hashOfVoucher(payload.payload) : sha256(canonicalJson(sent)),
     ...('channelConfig' in payload.payload ? { repeats: true } : {}),
-    ...('channelConfig' in payload.payload || !hasNonce(payload) ? { onChain: true } : {}),
+    ...('channelConfig' in payload.payload || !hasNonce(payload.accepted.extra?.challenge) ? { onChain: true } : {}),
     idempotencyKey: readPaymentIdentifier(payload.extensions),
     text,
     version: sent.x402Version,
@@ -202,12 +200,6 @@ export function readX402(text: string): X402Credential {
 function schemeOf(payload: Version2['payload']): Version2['accepted']['scheme'] {
   if ('channelConfig' in payload) return 'batch-settlement';
   return 'permit2Authorization' in payload ? 'upto' : 'exact';
-}
-
-/** Whether it says what the 402 told its payer alone. Version 1 says nothing of what was accepted. */
-function hasNonce({ accepted }: X402Payload): boolean {
-  const { challenge } = accepted.extra ?? {};
-  return typeof challenge === 'string' && challenge.length >= SHORTEST_NONCE;
 }
 
 /** However the voucher is shown: with a deposit that was not known to have arrived, or without. */

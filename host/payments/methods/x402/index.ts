@@ -8,6 +8,7 @@ import { mppReceipt, sha256 } from '../common.ts';
 import type { PaymentMethod } from '../method.ts';
 import { batchReceipt } from './batch/answers.ts';
 import { networkOfId, readX402, x402Of } from './credential.ts';
+import { tokenOf } from './nonce.ts';
 import { announceX402, matchX402, x402Offer } from './offer.ts';
 import { isVersion1, nameOfNetwork } from './version-1.ts';
 
@@ -30,7 +31,7 @@ export const x402: PaymentMethod = {
     return {
       amount: BigInt(accepted.amount),
       resource: resource?.url,
-      token: accepted.extra?.challenge,
+      token: tokenOf(accepted.extra?.challenge),
       version1: version === 1,
     };
   },

@@ -7,6 +7,7 @@ import { notForThis } from '../common.ts';
 import type { Announce, Announced, Asked, Presented } from '../method.ts';
 import { type Fault, faultOf } from './batch/answers.ts';
 import { type X402Payload, x402Of } from './credential.ts';
+import { withChallenge } from './nonce.ts';
 import { PAYMENT_IDENTIFIER } from './payment-identifier.ts';
 import type { X402Requirements } from './requirements.ts';
 import { bodyOfVersion1 } from './version-1.ts';
@@ -76,9 +77,7 @@ function withoutHash(text: string): string {
  */
 export function announceX402(offers: readonly Offer[], terms: Terms): Announce {
   const accepts = offers.map((offer) => x402Offer(offer).requirements);
-  // A tenant's own challenge has a token that no other one has.
-  const withNonce = (each: X402Requirements) =>
-    each.extra.challenge === undefined ? { ...each, extra: { ...each.extra, challenge: NONCE } } : each;
+  const withNonce = (each: X402Requirements) => ({ ...each, extra: withChallenge(each.extra, NONCE) });
   // Clients take the first that they can pay: of a route that is metered, nothing has to be sent back by `upto`.
   if (terms.kind === 'route' && terms.mode === 'metered')
     accepts.sort((a, b) => Number(b.scheme === 'upto') - Number(a.scheme === 'upto'));
@@ -119,7 +118,7 @@ function aroundNonces(text: string): string[] {
   return text.split(NONCE).map((piece, index, { length }) => {
     const over = Buffer.byteLength(piece) % 3;
     const spaces = index === length - 1 || over === 0 ? '' : ' '.repeat(3 - over);
-    return Buffer.from(piece.replace(/"challenge":"$/, (name) => spaces + name)).toString('base64');
+    return Buffer.from(piece.replace(/"challenge":"[^"]*$/, (name) => spaces + name)).toString('base64');
   });
 }
 
