@@ -315,7 +315,8 @@ describe('paid by a wallet', () => {
     expect([again.status, await again.json()]).toEqual([200, body]);
     const stolen = await show('192.0.2.7');
     expect([stolen.status, await stolen.json()]).toMatchObject([409, { code: 'idempotency_conflict' }]);
-    expect((await show('192.0.2.7', { 'idempotency-key': 'guessed' })).status).toBe(409);
+    for (const key of ['guessed', '192.0.2.1'])
+      expect((await show('192.0.2.7', { 'idempotency-key': key })).status, key).toBe(409);
     expect(usages().filter((usage) => usage !== 'none')).toHaveLength(1);
   });
 

@@ -1,6 +1,6 @@
 /**
- * What the chain tells everybody of an x402 payment is the payment itself: signature, amounts, nonce. Who reads it there
- * and shows it where it was used gets nothing of what its payer bought.
+ * The transaction of an x402 payment holds the whole credential: signature, amounts, nonce. A stranger who takes it from
+ * the chain and sends it again does not get what the payer bought.
  */
 import { BatchSettlementEvmScheme } from '@x402/evm/batch-settlement/client';
 import { ExactEvmSchemeV1 } from '@x402/evm/exact/v1/client';
@@ -103,6 +103,8 @@ test('a payment of version 1 says nothing else than the chain: its answer stays 
   const rebuilt = encoded({ ...decoded(sent[0] ?? ''), payload: { authorization, signature } });
   rig.clientIp = '192.0.2.7';
   for (const payment of [rebuilt, sent[0] ?? '']) {
+    // Who knows where the payer calls from cannot say so.
+    expect((await show({ 'x-payment': payment, 'idempotency-key': '127.0.0.1' })).status).toBe(402);
     const stolen = await show({ 'x-payment': payment });
     expect(stolen.status).toBe(402);
     expect(((await stolen.json()) as { detail: string }).detail).toContain('Idempotency-Key');

@@ -425,9 +425,14 @@ export function settledPayment(row: PaymentRow): SettledPayment {
   };
 }
 
-/** Who shows a payment that others can read on the chain. */
+/**
+ * By what a payer is known again whose credential everybody can read on the chain; undefined for all others. A caller
+ * chooses the key, so no key reads like a network.
+ */
 function shownBy({ presented, idempotencyKey, caller }: AdmitInput): string | undefined {
-  return presented.onChain ? (idempotencyKey ?? presented.idempotencyKey ?? caller) : undefined;
+  if (!presented.onChain) return undefined;
+  const key = idempotencyKey ?? presented.idempotencyKey;
+  return key === undefined ? `network ${caller}` : `key ${key}`;
 }
 
 function shownElsewhere(): Problem {

@@ -59,8 +59,8 @@ export async function payFromWallet(parts: GatewayParts, call: Call): Promise<Re
 }
 
 /**
- * By what the payer of a payment that everybody can read on the chain is known when it is shown again, its key or its
- * network; empty for all others. A payment of x402 v1 says nothing of the 402 that it pays.
+ * By what a payer is known again whose credential everybody can read on the chain: the key of the call, or its network.
+ * Empty for all others. A payment of x402 v1 says nothing of the 402 that it pays.
  */
 function shownBy(original: Headers, presented: string): string {
   let version: unknown;
@@ -70,8 +70,8 @@ function shownBy(original: Headers, presented: string): string {
     // Of MPP.
   }
   if (version !== 1) return '';
-  const key = original.get('idempotency-key') ?? networkOf(original.get('cf-connecting-ip') ?? undefined).caller;
-  return ` ${key}`;
+  const key = original.get('idempotency-key');
+  return key === null ? ` network ${networkOf(original.get('cf-connecting-ip') ?? undefined).caller}` : ` key ${key}`;
 }
 
 function workForWallet(
