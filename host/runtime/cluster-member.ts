@@ -29,7 +29,8 @@ export interface ObjectsCluster {
   /** The same on all nodes: keys of tenants are made of it. */
   secret: Buffer;
   bucket: {
-    accept(tenant: BucketTenant, socket: Socket): void;
+    /** @returns takes connections, paused ones, that come from the sandbox of this instance */
+    entrance(of: BucketTenant): (socket: Socket) => void;
     /** The instance at this address is gone: others need not wait until its lease has run out. */
     ended(tenant: TenantId, address: string): Promise<void>;
     /** Of a tenant's objects: real time, ms. Nobody keeps it while no instance runs. */
@@ -121,7 +122,8 @@ export class ClusterMember {
     const onWork = () => {
       member.#asksBucket = true;
     };
-    server.on('connection', (socket) => member.#serve(cluster, { tenant, credentials, quotaBytes, onWork }, socket));
+    const toBucket = cluster.bucket.entrance({ tenant, credentials, quotaBytes, onWork });
+    server.on('connection', (socket) => member.#serve(cluster, toBucket, socket));
     server.on('error', () => undefined);
     void process.exited.then(() => member.close());
     return member;
@@ -149,15 +151,15 @@ export class ClusterMember {
     for (const socket of this.#open) socket.destroy();
   }
 
-  #serve(cluster: ObjectsCluster, tenant: BucketTenant, socket: Socket): void {
+  #serve(cluster: ObjectsCluster, toBucket: (socket: Socket) => void, socket: Socket): void {
     this.#open.add(socket);
     socket.once('close', () => this.#open.delete(socket));
     socket.setNoDelay(true);
     if (socket.localAddress === LOOPBACK) {
-      cluster.bucket.accept(tenant, socket);
+      toBucket(socket);
       return;
     }
-    const peer = memberAt(tenant.tenant, socket.localAddress);
+    const peer = memberAt(this.id.tenant, socket.localAddress);
     if (!peer || this.#peers >= MOST_PEERS) {
       socket.destroy();
       return;

@@ -3,7 +3,7 @@
  * what answers there, and no network. A helper enters the namespace, listens, hands the socket over, and ends.
  */
 import { spawn } from 'node:child_process';
-import type { Server } from 'node:net';
+import { createServer, type Server } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { findProgram } from './programs.ts';
 import type { ConfinedProcess } from './spawn.ts';
@@ -13,9 +13,12 @@ const PROGRAM = fileURLToPath(new URL('inside-listener-program.ts', import.meta.
 const STANDS_MS = 5_000;
 const RETRY_MS = 3;
 const LISTENS_MS = 10_000;
+/** Connections that may wait while this process does something else: workerd opens hundreds at once. */
+const BACKLOG = 4_096;
 
 /**
  * Listens on every address of the loopback (127.0.0.0/8): `localAddress` of a connection says which was called.
+ * Connections are paused: nothing of them is read.
  * @throws Error where the namespace cannot be entered, or the sandbox has ended
  */
 export async function listenInside(confined: ConfinedProcess, port: number): Promise<Server> {
@@ -33,7 +36,10 @@ export async function listenInside(confined: ConfinedProcess, port: number): Pro
   });
   return await new Promise((resolve, reject) => {
     helper.once('error', reject);
-    helper.once('message', (_message, handle) => resolve(handle as Server));
+    helper.once('message', (_message, handle) => {
+      const server = createServer({ pauseOnConnect: true });
+      server.listen(handle, BACKLOG, () => resolve(server));
+    });
     helper.once('close', () => reject(new Error(`nothing listens in the sandbox: ${said.trim()}`)));
   });
 }

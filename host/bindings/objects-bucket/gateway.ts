@@ -16,10 +16,9 @@ import type { Logger } from 'pino';
 import { z } from 'zod';
 import { FairPlaces, NoPlace } from '../../shared/fair-places.ts';
 import { endAnswer, readBounded } from '../tenant-socket.ts';
+import { InstanceConnections, type WaitingInAll } from './connections.ts';
 import { type Credentials, isSignedBy } from './credentials.ts';
 import {
-  BODY_MS,
-  CONNECTIONS,
   IDLE_MS,
   IN_ALL,
   INLINE_BYTES,
@@ -45,7 +44,7 @@ export interface GatewayOptions {
   awayMs?: number;
 }
 
-/** The tenant that the connections belong to. */
+/** The instance of a tenant that the connections belong to. */
 export interface BucketTenant {
   tenant: string;
   credentials: Credentials;
@@ -89,8 +88,8 @@ const UNAVAILABLE: Refusal = { status: 503, code: 'ServiceUnavailable' };
 export class BucketGateway {
   readonly #options: GatewayOptions;
   readonly #server: Server;
-  readonly #tenants = new WeakMap<Socket, BucketTenant>();
-  readonly #open = new Map<string, number>();
+  readonly #instances = new WeakMap<Socket, { of: BucketTenant; connections: InstanceConnections }>();
+  readonly #waiting: WaitingInAll = { count: 0 };
   readonly #counts = new Map<string, { bytes: number; at: number }>();
   readonly #places = new FairPlaces(2 * IN_ALL, [
     { places: IN_ALL / 2, perParty: 4, ...WAITING },
@@ -104,7 +103,7 @@ export class BucketGateway {
     this.#options = options;
     this.#reach = new Reach(() => options.records.ping(), options.awayMs);
     this.#server = createServer(
-      { requestTimeout: BODY_MS, headersTimeout: 5_000, keepAliveTimeout: IDLE_MS, maxHeaderSize: 8_192 },
+      { keepAliveTimeout: IDLE_MS, maxHeaderSize: 8_192 },
       (request, response) => void this.#answer(request, response),
     );
     this.#collecting = setInterval(() => {
@@ -116,24 +115,16 @@ export class BucketGateway {
     this.#server.on('clientError', (_error, socket) => socket.destroy());
   }
 
-  /** Takes a connection that comes from the sandbox of this tenant. */
-  accept(tenant: BucketTenant, socket: Socket): void {
-    const open = this.#open.get(tenant.tenant) ?? 0;
-    if (open >= CONNECTIONS) {
-      socket.destroy();
-      return;
-    }
-    this.#open.set(tenant.tenant, open + 1);
-    socket.once('close', () => {
-      const left = (this.#open.get(tenant.tenant) ?? 1) - 1;
-      if (left > 0) this.#open.set(tenant.tenant, left);
-      else this.#open.delete(tenant.tenant);
+  /** @returns takes connections, paused ones, that come from the sandbox of this instance */
+  entrance(of: BucketTenant): (socket: Socket) => void {
+    const connections = new InstanceConnections(this.#waiting, (socket) => {
+      socket.on('timeout', () => socket.destroy());
+      socket.setNoDelay(true);
+      this.#instances.set(socket, { of, connections });
+      this.#server.emit('connection', socket);
+      socket.resume();
     });
-    socket.on('error', () => undefined);
-    socket.on('timeout', () => socket.destroy());
-    socket.setNoDelay(true);
-    this.#tenants.set(socket, tenant);
-    this.#server.emit('connection', socket);
+    return (socket) => connections.take(socket);
   }
 
   /**
@@ -176,11 +167,10 @@ export class BucketGateway {
   close(): void {
     clearInterval(this.#collecting);
     this.#reach.close();
-    this.#server.closeAllConnections();
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const of = this.#tenants.get(request.socket);
+    const { of, connections } = this.#instances.get(request.socket) ?? {};
     const { method = '', url: target = '', headers } = request;
     request.socket.setTimeout(SILENCE_MS);
     response.once('close', () => request.socket.setTimeout(0));
@@ -196,6 +186,7 @@ export class BucketGateway {
       const leave = await this.#places.take({ lane: laneOf(call), party: of.tenant, member: memberOf(call) });
       const reply = await this.#do(of, call, small ? [small] : request).finally(leave);
       this.#reach.answered();
+      if (connections?.areAwaited) response.setHeader('connection', 'close');
       if ('code' in reply) refuse(request, response, reply);
       else await send(response, reply);
     } catch (error) {

@@ -16,11 +16,12 @@ export const IN_ALL = 48;
 /** Requests of one tenant that wait, and how long, ms. Leases have places of their own. */
 export const WAITING_PER_TENANT = 1_024;
 export const WAIT_MS = 5_000;
-/** Connections of one tenant: workerd opens one for each request at work, and a write fails whose connection is refused. */
+/** Connections of one instance that are served at once. */
 export const CONNECTIONS = 1_024;
+/** Of one instance, and of all, that wait until one of those has ended: each takes a descriptor, and 3 KB of memory. */
+export const WAITING_CONNECTIONS = 8_192;
+export const WAITING_CONNECTIONS_IN_ALL = 16_384;
 /** An idle connection is closed by workerd, after 90 s: one that is closed here could just be used. ms */
 export const IDLE_MS = 300_000;
 /** Longest silence on a connection that is in the middle of a request or an answer, ms. */
 export const SILENCE_MS = 30_000;
-/** Until a large body is there, ms. */
-export const BODY_MS = 300_000;

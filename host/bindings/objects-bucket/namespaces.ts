@@ -42,7 +42,8 @@ export async function namesOfNamespaces(
   const secret = randomBytes(32);
   const credentials = credentialsOf(secret, ASKER);
   const gateway = new BucketGateway({ records, log: pino({ level: 'silent' }) });
-  const bucket = createServer((socket) => gateway.accept({ tenant: ASKER, credentials, quotaBytes: QUOTA }, socket));
+  const entrance = gateway.entrance({ tenant: ASKER, credentials, quotaBytes: QUOTA });
+  const bucket = createServer({ pauseOnConnect: true }, entrance);
   const names = new Map<string, string>();
   try {
     await records.purge(ASKER);

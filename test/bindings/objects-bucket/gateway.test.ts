@@ -1,6 +1,6 @@
 /** The bucket of objects over HTTP, on a real PostgreSQL: what workerd asks, and what others try. Signed by minio. */
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
-import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
+import { Agent, request as httpRequest, type IncomingHttpHeaders } from 'node:http';
 import { createRequire } from 'node:module';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -9,7 +9,13 @@ import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Credentials, credentialsOf } from '../../../host/bindings/objects-bucket/credentials.ts';
 import { BucketGateway } from '../../../host/bindings/objects-bucket/gateway.ts';
-import { INLINE_BYTES, INSTANCES_BYTES, LEASE_BYTES, ROW_BYTES } from '../../../host/bindings/objects-bucket/limits.ts';
+import {
+  CONNECTIONS,
+  INLINE_BYTES,
+  INSTANCES_BYTES,
+  LEASE_BYTES,
+  ROW_BYTES,
+} from '../../../host/bindings/objects-bucket/limits.ts';
 import { BucketRecords, type Sql } from '../../../host/bindings/objects-bucket/records.ts';
 import { DiskBlobs } from '../../../host/bindings/store-process/blobs/disk.ts';
 import { postgresPrograms } from '../../e2e/support/databases.ts';
@@ -39,6 +45,8 @@ interface Asked {
   headers?: Record<string, string>;
   as?: Credentials;
   at?: Date;
+  /** Default: each has a connection of its own, which ends with it. */
+  agent?: Agent;
   /** What is sent instead of what was signed. */
   sent?: { method?: string; target?: string; headers?: Record<string, string> };
 }
@@ -69,9 +77,10 @@ describe.skipIf(!postgresPrograms())('the bucket of objects', () => {
     records = await BucketRecords.open(sql, (tenant) => new DiskBlobs(path.join(folder, tenant)));
     gateway = new BucketGateway({ records, log: pino({ level: 'silent' }) });
     const listen = async (tenant: string, credentials: Credentials): Promise<number> => {
-      const server = createServer((socket) => {
+      const entrance = gateway.entrance({ tenant, credentials, quotaBytes: QUOTA });
+      const server = createServer({ pauseOnConnect: true }, (socket) => {
         accepted.push(socket);
-        gateway.accept({ tenant, credentials, quotaBytes: QUOTA }, socket);
+        entrance(socket);
       });
       listeners.push(server);
       await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -90,7 +99,7 @@ describe.skipIf(!postgresPrograms())('the bucket of objects', () => {
 
   function ask(
     target: string,
-    { method = 'GET', body = '', headers = {}, as = ALICE, at = new Date(), sent = {} }: Asked = {},
+    { method = 'GET', body = '', headers = {}, as = ALICE, at = new Date(), agent, sent = {} }: Asked = {},
   ) {
     const port = ports.alice;
     const bytes = Buffer.from(body);
@@ -112,7 +121,7 @@ describe.skipIf(!postgresPrograms())('the bucket of objects', () => {
           method: sent.method ?? method,
           path: sent.target ?? target,
           headers: { ...signed, authorization, 'content-length': bytes.length, ...headers, ...sent.headers },
-          agent: false,
+          agent: agent ?? false,
         },
         async (response) => {
           const parts: Buffer[] = [];
@@ -358,6 +367,25 @@ describe.skipIf(!postgresPrograms())('the bucket of objects', () => {
     expect(answered).toBeLessThan(60);
     await Promise.all(owners);
     held = undefined;
+  });
+
+  test('connections beyond those that are served wait, and none of them is refused', async () => {
+    const asked = accepted.length;
+    const database = Promise.withResolvers<void>();
+    held = database.promise;
+    // As workerd: a connection is kept for the next request, unless the answer says that it was the last.
+    const agent = new Agent({ keepAlive: true });
+    const calls = Array.from({ length: CONNECTIONS + 300 }, (_, at) => ask(`/objects/alice/many/${at}`, { agent }));
+    await until(() => accepted.length === asked + calls.length);
+    const waiting = accepted.slice(asked + CONNECTIONS);
+    expect(waiting.map(({ bytesRead }) => bytesRead)).toEqual(waiting.map(() => 0));
+    database.resolve();
+    held = undefined;
+    const answers = await Promise.all(calls);
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([404]));
+    expect(answers.filter(({ headers }) => headers.connection === 'close').length).toBeGreaterThanOrEqual(300);
+    expect((await ask('/objects/alice/many', { agent })).headers.connection).toBe('keep-alive');
+    agent.destroy();
   });
 
   test('answers 503 while the database is away, and goes on afterwards', async () => {
