@@ -92,7 +92,7 @@ async function run(
     needs: [unshare.from, mount.from],
     uid,
     profile: handler ? 'worker' : 'database',
-    limits: { openFiles: bait.openFiles, processes: 128, fileBytes: handler ? 0 : 1 << 20 },
+    limits: { openFiles: bait.openFiles, fileBytes: handler ? 0 : 1 << 20 },
   });
   const targets: Targets = {
     ...bait,
@@ -117,7 +117,7 @@ async function makeCalls(sandbox: Sandbox, as: Attempt['as'], uid: number | unde
     binds: [],
     uid,
     profile: as === 'handler' ? 'worker' : 'database',
-    limits: { openFiles: OPEN_FILES, processes: 128, fileBytes: 0 },
+    limits: { openFiles: OPEN_FILES, fileBytes: 0 },
   });
   return reportsOf(child, '');
 }

@@ -41,8 +41,8 @@ export interface PrewarmedSandboxOptions {
 
 /** workerd ends when it cannot accept a connection: room for all callers that the edge lets in, and two calls of each. */
 const OPEN_FILES = 16_384;
-/** Threads of one sandbox's user: the old and the new instance of a deployment share theirs. */
-const PROCESSES = 128;
+/** Threads of one sandbox, where it has a control group: more than workerd starts. */
+const THREADS = 1_024;
 /**
  * workerd's allocator, TCMalloc, keeps a cache for each CPU by restartable sequences (rseq). A thread can register one
  * user of them, and glibc 2.35 and later is first unless it is told not to; TCMalloc then falls back to a cache for each
@@ -81,7 +81,7 @@ export async function startPrewarmedSandbox({
     binds: [listen, services, ...(disk ? [disk] : []), ...PROCESSORS],
     uid,
     profile: objects?.clustered ? 'member' : objects ? 'objects' : 'worker',
-    limits: { openFiles: openFiles(), processes: PROCESSES, fileBytes: objects?.fileBytes ?? 0 },
+    limits: { openFiles: openFiles(), fileBytes: objects?.fileBytes ?? 0 },
     environment: objects?.clustered ? { ...ENVIRONMENT, ...authorities(sandbox, services) } : ENVIRONMENT,
   });
   const cgroup =
@@ -89,7 +89,7 @@ export async function startPrewarmedSandbox({
       ? undefined
       : cgroups?.groups.confine(`cell-${process.helper}`, process.helper, {
           memoryBytes: cgroups.memoryBytes * HARD_LIMIT,
-          processes: PROCESSES,
+          processes: THREADS,
         });
   // Later, because why the process ended is read from the group.
   if (cgroup) void process.ended.then(() => setImmediate(() => cgroup.remove()));

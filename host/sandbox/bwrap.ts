@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { type Command, type Confinement, SECCOMP_FD } from './confinement.ts';
+import { type Command, type Confinement, SECCOMP_FD, USER_THREADS } from './confinement.ts';
 import { findProgram } from './programs.ts';
 import { seccompProgram } from './seccomp.ts';
 
@@ -77,7 +77,7 @@ export async function bwrapCommand(
         : []),
       // Counted per user, so it is set last: before, the host's own threads would count, but for root of the machine.
       '/bin/prlimit',
-      `--nproc=${limits.processes}`,
+      `--nproc=${USER_THREADS}`,
       inside,
       ...confinement.args,
     ],

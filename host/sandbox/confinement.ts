@@ -10,6 +10,13 @@ export interface Bind {
   writable?: boolean;
 }
 
+/**
+ * Threads of one user. The kernel counts those of all its sandboxes together: the instances of a tenant, old and new, and
+ * its databases. workerd (1.20261117.1) has up to 512 for work that blocks while its objects are a cluster's, and ends where
+ * it cannot start one; so this is out of their reach, and bounds only what has broken out. A control group bounds each.
+ */
+export const USER_THREADS = 4_096;
+
 export interface Confinement {
   /** The executable, as a path of the host. */
   program: string;
@@ -20,7 +27,7 @@ export interface Confinement {
   /** The user that the process runs as; undefined: the host's own, in a user namespace. See users.ts. */
   uid: number | undefined;
   profile: SeccompProfile;
-  limits: { openFiles: number; processes: number /** Largest file that can be written, bytes. */; fileBytes: number };
+  limits: { openFiles: number /** Largest file that can be written, bytes. */; fileBytes: number };
   environment?: Record<string, string>;
 }
 

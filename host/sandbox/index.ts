@@ -80,7 +80,7 @@ async function tryOut(sandbox: Sandbox): Promise<string | undefined> {
       binds: [],
       uid: tenantUser('trial'),
       profile: 'database',
-      limits: { openFiles: 256, processes: 256, fileBytes: 0 },
+      limits: { openFiles: 256, fileBytes: 0 },
     });
     return await new Promise((resolve) => {
       const child = spawn(file, args, {

@@ -4,7 +4,7 @@
  */
 import path from 'node:path';
 import { parents } from './bwrap.ts';
-import type { Command, Confinement } from './confinement.ts';
+import { type Command, type Confinement, USER_THREADS } from './confinement.ts';
 import { filterLoader } from './filter-loader.ts';
 import { findProgram } from './programs.ts';
 import { seccompProgram } from './seccomp.ts';
@@ -91,7 +91,7 @@ export async function unshareCommand(
       '--core=0',
       `--nofile=${limits.openFiles}`,
       `--fsize=${limits.fileBytes}`,
-      `--nproc=${limits.processes}`,
+      `--nproc=${USER_THREADS}`,
       '/bin/setpriv',
       '--pdeathsig',
       'KILL',

@@ -143,7 +143,7 @@ const forks = await spawnConfined(sandbox, {
   binds: [],
   uid: undefined,
   profile: 'database',
-  limits: { openFiles: 64, processes: 4_096, fileBytes: 0 },
+  limits: { openFiles: 64, fileBytes: 0 },
 });
 const group = cgroups.confine('forks', forks.helper ?? 0, { memoryBytes: 256 * MB, processes: 24 }) as Cgroup;
 for (let waited = 0; !/max [1-9]/.test(read(`${GROUP}/forks/pids.events`)) && waited < 20_000; waited += 100)

@@ -9,10 +9,11 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { tryToBreak } from '../../host/runtime/doctor.ts';
 import { sandboxFolders, startPrewarmedSandbox } from '../../host/runtime/prewarmed-sandbox.ts';
-import { type Confinement, type Sandbox, SECCOMP_FD } from '../../host/sandbox/confinement.ts';
+import { type Confinement, type Sandbox, SECCOMP_FD, USER_THREADS } from '../../host/sandbox/confinement.ts';
 import { detectSandbox } from '../../host/sandbox/index.ts';
 import { endLeftovers } from '../../host/sandbox/leftovers.ts';
 import { spawnConfined } from '../../host/sandbox/spawn.ts';
+import { tenantUser } from '../../host/sandbox/users.ts';
 import { alive, commandOf, processTree } from '../bench/processes.ts';
 import { until } from './support/until.ts';
 
@@ -23,6 +24,7 @@ const available = async (level: 'bwrap' | 'unshare') =>
   );
 const bwrap = await available('bwrap');
 const unshare = await available('unshare');
+const user = tenantUser('many-threads');
 
 describe('escape attempts', () => {
   it.runIf(bwrap)('bubblewrap contains every one of them', async () => {
@@ -46,8 +48,21 @@ describe('the limit of processes', () => {
   it.runIf(bwrap)('is set when bubblewrap has made its own processes, and the user is the tenant’s', async () => {
     const { args } = await bwrap!.command({ ...asleepIn(tmpdir()), uid: 20_000 });
     const last = args.slice(args.lastIndexOf('/bin/setpriv'));
-    expect(last.slice(-4)).toEqual(['/bin/prlimit', '--nproc=64', '/bin/sleep', '60']);
+    expect(last.slice(-4)).toEqual(['/bin/prlimit', `--nproc=${USER_THREADS}`, '/bin/sleep', '60']);
     expect(args.filter((one) => one.startsWith('--nproc'))).toHaveLength(1);
+  });
+
+  // A busy instance of a cluster has hundreds, and the next version starts beside it.
+  it.runIf(bwrap && user !== undefined)('is none that other sandboxes of the same user come near', async () => {
+    const others = Array.from({ length: 600 }, () => spawn('/bin/sleep', ['60'], { uid: user!, stdio: 'ignore' }));
+    try {
+      const node = { ...asleepIn(tmpdir()), program: process.execPath, args: ['--eval', '0'], uid: user!, binds: [] };
+      const confined = await spawnConfined(bwrap!, { ...node, profile: 'database' });
+      expect(await confined.ended).toMatchObject({ code: 0 });
+    } finally {
+      for (const other of others) other.kill('SIGKILL');
+      await Promise.all(others.map((other) => once(other, 'exit')));
+    }
   });
 });
 
@@ -187,7 +202,7 @@ const asleepIn = (folder: string): Confinement => ({
   binds: [{ from: join(folder, 's'), to: '/run/services' }],
   uid: undefined,
   profile: 'worker',
-  limits: { openFiles: 64, processes: 64, fileBytes: 0 },
+  limits: { openFiles: 64, fileBytes: 0 },
 });
 
 /** The program in a sandbox, once it runs. */

@@ -40,7 +40,6 @@ export interface DatabaseProcessOptions {
 
 export const SOCKET_NAME = 'd1.sock';
 const OPEN_FILES = 1_024;
-const PROCESSES = 256;
 /** The database, its log and a rebuild of it may be on disk at once. */
 const FILES_PER_QUOTA = 2;
 /** The first process only accepts connections: a small heap keeps an idle database cheap. */
@@ -74,7 +73,7 @@ export async function startDatabaseProcess(options: DatabaseProcessOptions): Pro
     needs: [native],
     uid,
     profile: 'database',
-    limits: { openFiles: OPEN_FILES, processes: PROCESSES, fileBytes: options.mostBytes() * FILES_PER_QUOTA },
+    limits: { openFiles: OPEN_FILES, fileBytes: options.mostBytes() * FILES_PER_QUOTA },
   });
   const settings = {
     socket: `${sandbox.inside(socket)}/${SOCKET_NAME}`,

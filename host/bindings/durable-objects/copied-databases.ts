@@ -52,7 +52,7 @@ export async function runOnCopies(
     ...program,
     binds: [bind, ...binds],
     uid,
-    limits: { openFiles: 64, processes: 64, fileBytes },
+    limits: { openFiles: 64, fileBytes },
   });
   const timer = setTimeout(() => child.kill(), timeout);
   const printed = (stream: Readable) =>
