@@ -97,12 +97,15 @@ async function inPairs(other: OtherCheckout, chosen: Row[]): Promise<boolean> {
   for (const [index, row] of chosen.entries()) {
     process.stderr.write(`${row.id} …\n`);
     pairing.row = row.id;
+    const before = other.pairs.length;
     try {
       if (row.compares) await row.run(() => {});
       else await other.runPairs(row.id, () => row.run(() => {}));
     } catch (error) {
       other.skipped.push(`${row.id}: failed: ${(error as Error).message}`);
     }
+    // Also here: a time limit should not lose what was measured before it.
+    if (other.pairs.length > before) process.stderr.write(`${pairTable(other.pairs.slice(before))}\n`);
     if (row.subjects !== chosen[index + 1]?.subjects) await row.subjects?.stop();
   }
   await other.stop();
