@@ -37,7 +37,7 @@ export async function listenInside(confined: ConfinedProcess, port: number): Pro
   return await new Promise((resolve, reject) => {
     helper.once('error', reject);
     helper.once('message', (_message, handle) => {
-      const server = createServer({ pauseOnConnect: true });
+      const server = createServer({ pauseOnConnect: true }).once('error', reject);
       server.listen(handle, BACKLOG, () => resolve(server));
     });
     helper.once('close', () => reject(new Error(`nothing listens in the sandbox: ${said.trim()}`)));
