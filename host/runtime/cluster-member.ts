@@ -81,6 +81,9 @@ export class ClusterMember {
   readonly config: MemberConfig;
   /** Where others reach it. */
   readonly socket: string;
+  /** Resolves when it has given its objects back, or is gone. */
+  readonly left: Promise<void>;
+  readonly #leave: () => void;
   readonly #server: Server;
   /** To the bucket and to others. */
   readonly #open = new Set<Socket>();
@@ -96,6 +99,9 @@ export class ClusterMember {
     this.config = config;
     this.socket = socket;
     this.#server = server;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.left = promise;
+    this.#leave = resolve;
   }
 
   /** @param number any that counts up from instance to instance of this node */
@@ -122,7 +128,8 @@ export class ClusterMember {
     const onWork = () => {
       member.#asksBucket = true;
     };
-    const toBucket = cluster.bucket.entrance({ tenant, credentials, quotaBytes, onWork });
+    const onLeft = () => member.#leave();
+    const toBucket = cluster.bucket.entrance({ tenant, credentials, quotaBytes, onWork, onLeft });
     server.on('connection', (socket) => member.#serve(cluster, toBucket, socket));
     server.on('error', () => undefined);
     void process.exited.then(() => member.close());
@@ -147,6 +154,7 @@ export class ClusterMember {
   }
 
   close(): void {
+    this.#leave();
     this.#server.close();
     for (const socket of this.#open) socket.destroy();
   }

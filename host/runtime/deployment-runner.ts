@@ -2,6 +2,7 @@
  * The life of one slug: cold, starting, warm, draining, cold. It shares one start among concurrent callers, replaces
  * instances without a failed request, and backs off from what keeps failing.
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import type { EdgeTraffic, InstanceSpec, ServingInstance, TenantId } from '../shared/contracts.ts';
 import { Mutex } from '../shared/mutex.ts';
@@ -34,6 +35,8 @@ export interface RunnerOptions extends StartOptions {
 const DRAIN_MS = 30_000;
 /** As long where a new instance waits for the objects of the old one. Open WebSockets then end. */
 const HANDOVER_MS = 2_000;
+/** How long others wait at most for requests that are under way, while objects of a cluster pass on. ms */
+const QUIET_MS = 1_000;
 
 export class DeploymentRunner {
   readonly slug: string;
@@ -52,6 +55,8 @@ export class DeploymentRunner {
   /** Crons, messages and calls of other deployments. */
   readonly runs = new Runs(this.#activity, () => this.#acquireAny());
   #starting: Promise<InstanceProcess> | undefined;
+  /** While there is one, nobody gets an instance. */
+  #passingOn: Promise<void> | undefined;
   /** Starts, replacements and closings happen one after the other. */
   readonly #turns = new Mutex();
   #usage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
@@ -134,6 +139,7 @@ export class DeploymentRunner {
   /** @throws Problem */
   async acquire(): Promise<InstanceProcess> {
     this.#activity.touch();
+    await this.#passingOn;
     const current = this.#instances.alive;
     if (current) return current;
     this.#starting ??= this.#turns
@@ -170,6 +176,11 @@ export class DeploymentRunner {
     return members !== undefined && this.#objects.isKept(spec) && away !== members.away;
   }
 
+  /** Of the cluster, whose bucket can be reached. */
+  #hasObjects({ spec, away }: InstanceProcess): boolean {
+    return this.#options.members?.away === false && !away && this.#objects.isKept(spec);
+  }
+
   /** @throws Problem when the new revision does not start; the old one then goes on */
   async activate(): Promise<void> {
     this.#reports.record.startAfresh();
@@ -192,7 +203,7 @@ export class DeploymentRunner {
       await this.#replace(old, spec, overlap, 'The new version is in service.', 'A new version took over.');
       if (!overlap) return;
       for (const { instance } of replaced)
-        void this.#instances.end(instance, 'replaced', 'A new version took over.', DRAIN_MS);
+        if (!instance.ending) void this.#instances.end(instance, 'replaced', 'A new version took over.', DRAIN_MS);
     });
   }
 
@@ -215,12 +226,38 @@ export class DeploymentRunner {
     await this.#options.admit();
     const start = (next: InstanceSpec) => this.#start(next);
     const end = () => this.#instances.endAll('replaced', detail, HANDOVER_MS, true);
+    const replaced = this.#instances.watched.map(({ instance }) => instance);
     const before = this.#instances.serving.length;
     const instance = await (overlap ? start(spec) : SlugObjects.handOver(old.spec, spec, { end, start }));
     await this.#more.start(instance, before - 1);
+    if (overlap && this.#hasObjects(old)) await this.#passOn(replaced, detail);
     // With the first, edges let go of all earlier ones.
     for (const one of this.#instances.serving) await this.#notices.inService(one);
     this.#reports.log({ kind: 'platform', event: 'replaced', text });
+  }
+
+  /**
+   * The old instances give their objects up while nobody here calls any: until another has them they refuse all calls, and
+   * the new instance would not know (workerd 1.20261117.1). Requests wait meanwhile, some hundredths of a second. Where
+   * those that are under way take longer than others can be kept waiting, the old instances end later, with their requests.
+   */
+  async #passOn(old: InstanceProcess[], detail: string): Promise<void> {
+    const isQuiet = async (one: InstanceProcess): Promise<boolean> => {
+      const runs = Promise.race([one.runsEnded().then(() => 0), delay(QUIET_MS, undefined, { ref: false })]);
+      const left = await Promise.all([this.#notices.retired(one, QUIET_MS), runs]);
+      return left.every((count) => count === 0);
+    };
+    const passing = async (): Promise<void> => {
+      const quiet = await Promise.all(old.map(isQuiet));
+      if (!quiet.every(Boolean)) return;
+      for (const one of old) void this.#instances.end(one, 'replaced', detail, 0);
+      const gone = Promise.all(old.map((one) => one.objectsLeft()));
+      await Promise.race([gone, delay(HANDOVER_MS, undefined, { ref: false })]);
+    };
+    this.#passingOn = passing();
+    await this.#passingOn.finally(() => {
+      this.#passingOn = undefined;
+    });
   }
 
   /** Does the work while nothing runs: processes are halted, starts and stops wait. */

@@ -48,8 +48,9 @@ export class EdgeNotices {
     await Promise.race([told, delay(TELL_MS, undefined, { ref: false })]);
   }
 
-  /** It gets no more requests; resolves when none is under way. */
-  async retired({ generation }: InstanceProcess, timeoutMs: number): Promise<void> {
-    await this.#edges.retire({ slug: this.#slug, generation, timeoutMs }).catch(() => undefined);
+  /** It gets no more requests. @returns how many are under way in the end; undefined where an edge did not say */
+  async retired({ generation }: InstanceProcess, timeoutMs: number): Promise<number | undefined> {
+    const answer = await this.#edges.retire({ slug: this.#slug, generation, timeoutMs }).catch(() => undefined);
+    return answer?.inFlight;
   }
 }

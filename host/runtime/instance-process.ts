@@ -257,6 +257,11 @@ export class InstanceProcess {
     return this.ended;
   }
 
+  /** Resolves when nobody calls its objects any more, or it is gone: others may have them from then on. */
+  async objectsLeft(): Promise<void> {
+    await Promise.race([this.ended, ...(this.#member ? [this.#member.left] : [])]);
+  }
+
   /** Whether it has done anything since this was last asked. */
   hasWorked(): boolean {
     // Its process runs every second for its lease.

@@ -52,6 +52,8 @@ export interface BucketTenant {
   quotaBytes: number;
   /** Told when something else is asked than what each instance asks every second for as long as it runs. */
   onWork?(): void;
+  /** Told when it has given its objects back, and its lease. */
+  onLeft?(): void;
 }
 
 /** Where workerd (1.20261117.1) keeps the lease of each instance, and how many are looked at. */
@@ -69,6 +71,12 @@ const COUNT_MS = 10_000;
 /** How often blobs are removed that no row names, ms. */
 const COLLECT_MS = 60_000;
 const MISSING: Refusal = { status: 404, code: 'NoSuchKey' };
+
+interface Instance {
+  of: BucketTenant;
+  connections: InstanceConnections;
+}
+
 interface Reply {
   status: number;
   headers: OutgoingHttpHeaders;
@@ -88,7 +96,7 @@ const UNAVAILABLE: Refusal = { status: 503, code: 'ServiceUnavailable' };
 export class BucketGateway {
   readonly #options: GatewayOptions;
   readonly #server: Server;
-  readonly #instances = new WeakMap<Socket, { of: BucketTenant; connections: InstanceConnections }>();
+  readonly #instances = new WeakMap<Socket, Instance>();
   readonly #waiting: WaitingInAll = { count: 0 };
   readonly #counts = new Map<string, { bytes: number; at: number }>();
   readonly #places = new FairPlaces(2 * IN_ALL, [
@@ -120,10 +128,11 @@ export class BucketGateway {
     const connections = new InstanceConnections(this.#waiting, (socket) => {
       socket.on('timeout', () => socket.destroy());
       socket.setNoDelay(true);
-      this.#instances.set(socket, { of, connections });
+      this.#instances.set(socket, instance);
       this.#server.emit('connection', socket);
       socket.resume();
     });
+    const instance: Instance = { of, connections };
     return (socket) => connections.take(socket);
   }
 
@@ -136,7 +145,7 @@ export class BucketGateway {
     for (const { key } of await records.list(tenant, NODES, '', MOST_NODES)) {
       const record = key.endsWith('.json') ? await records.get(tenant, key) : undefined;
       if (!record || !Buffer.isBuffer(record.body)) continue;
-      const lease = leaseShape.safeParse(JSON.parse(bigNumbersKept(record.body.toString()))).data;
+      const lease = leaseOf(record.body);
       if (lease?.address !== address || lease.expires_ms === 0) continue;
       const body = Buffer.from(
         record.body
@@ -170,11 +179,11 @@ export class BucketGateway {
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { of, connections } = this.#instances.get(request.socket) ?? {};
+    const { of, connections } = this.#instances.get(request.socket) as Instance;
     const { method = '', url: target = '', headers } = request;
     request.socket.setTimeout(SILENCE_MS);
     response.once('close', () => request.socket.setTimeout(0));
-    if (!of || !isSignedBy(of.credentials, { method, target, headers }, this.#options.now?.() ?? Date.now()))
+    if (!isSignedBy(of.credentials, { method, target, headers }, this.#options.now?.() ?? Date.now()))
       return refuse(request, response, DENIED);
     const call = readCall(of.tenant, method, target, headers);
     if ('status' in call) return refuse(request, response, call);
@@ -186,7 +195,8 @@ export class BucketGateway {
       const leave = await this.#places.take({ lane: laneOf(call), party: of.tenant, member: memberOf(call) });
       const reply = await this.#do(of, call, small ? [small] : request).finally(leave);
       this.#reach.answered();
-      if (connections?.areAwaited) response.setHeader('connection', 'close');
+      if (reply.status === 200 && isLeaseEnd(call, small)) of.onLeft?.();
+      if (connections.areAwaited) response.setHeader('connection', 'close');
       if ('code' in reply) refuse(request, response, reply);
       else await send(response, reply);
     } catch (error) {
@@ -253,11 +263,6 @@ export class BucketGateway {
   }
 }
 
-/** Its id of an instance is a number that JavaScript does not have. */
-function bigNumbersKept(text: string): string {
-  return text.replace(/:(\d{16,})/g, ':"$1"');
-}
-
 type Put = Extract<BucketCall, { kind: 'put' }>;
 
 const nameOf = (call: BucketCall) => (call.kind === 'list' ? call.prefix : call.key);
@@ -269,6 +274,20 @@ function isLease(call: BucketCall): boolean {
 }
 
 const isOfInstance = (call: BucketCall) => nameOf(call).startsWith(NODES);
+
+/** An instance that stops ends its lease when it has given its objects back. */
+function isLeaseEnd(call: BucketCall, body: Buffer | undefined): boolean {
+  return call.kind === 'put' && isOfInstance(call) && body !== undefined && leaseOf(body)?.expires_ms === 0;
+}
+
+function leaseOf(body: Buffer): z.infer<typeof leaseShape> | undefined {
+  try {
+    // Its id of an instance is a number that JavaScript does not have.
+    return leaseShape.safeParse(JSON.parse(body.toString().replace(/:(\d{16,})/g, ':"$1"'))).data;
+  } catch {
+    return undefined;
+  }
+}
 
 /** A thousand new objects are a thousand owners, which the lease of the instance does not wait for: it ends without. */
 const memberOf = (call: BucketCall) => (isOfInstance(call) ? 'instance' : 'objects');
