@@ -199,11 +199,7 @@ export class DeploymentRunner {
         return;
       }
       const overlap = this.#objects.mayOverlap(spec, old.spec);
-      const replaced = this.#instances.watched;
       await this.#replace(old, spec, overlap, 'The new version is in service.', 'A new version took over.');
-      if (!overlap) return;
-      for (const { instance } of replaced)
-        if (!instance.ending) void this.#instances.end(instance, 'replaced', 'A new version took over.', DRAIN_MS);
     });
   }
 
@@ -234,6 +230,8 @@ export class DeploymentRunner {
     // With the first, edges let go of all earlier ones.
     for (const one of this.#instances.serving) await this.#notices.inService(one);
     this.#reports.log({ kind: 'platform', event: 'replaced', text });
+    if (!overlap) return;
+    for (const one of replaced) if (!one.ending) void this.#instances.end(one, 'replaced', detail, DRAIN_MS);
   }
 
   /**

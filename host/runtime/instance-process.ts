@@ -257,7 +257,7 @@ export class InstanceProcess {
     return this.ended;
   }
 
-  /** Resolves when nobody calls its objects any more, or it is gone: others may have them from then on. */
+  /** Resolves when it has given its objects back, or is gone: another instance may have them from then on. */
   async objectsLeft(): Promise<void> {
     await Promise.race([this.ended, ...(this.#member ? [this.#member.left] : [])]);
   }

@@ -103,7 +103,7 @@ test('a payment of version 1 says nothing else than the chain: its answer stays 
   const rebuilt = encoded({ ...decoded(sent[0] ?? ''), payload: { authorization, signature } });
   rig.clientIp = '192.0.2.7';
   for (const payment of [rebuilt, sent[0] ?? '']) {
-    // Who knows where the payer calls from cannot say so.
+    // The payer's address, sent as the key, does not count as the payer's network.
     expect((await show({ 'x-payment': payment, 'idempotency-key': '127.0.0.1' })).status).toBe(402);
     const stolen = await show({ 'x-payment': payment });
     expect(stolen.status).toBe(402);
