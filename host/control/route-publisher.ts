@@ -73,7 +73,7 @@ export class RoutePublisher {
   /** Reads a slug from the registry and tells every edge; resolves when all know, and the other nodes, too. */
   async push(slug: string): Promise<void> {
     await this.tell(slug);
-    await this.#deps.changes.everywhere('deployments', 'domains');
+    await this.#deps.changes.everywhere(['deployments', 'domains'], slug);
   }
 
   /** As `push`, for the edges of this node alone. */

@@ -110,7 +110,7 @@ export async function keyFilesOfNodes(
       },
       replace: (text) => write(name, text, 'UPDATE SET value = excluded.value'),
       onChange: (listener) => changes.on(topic, listener),
-      everywhere: () => changes.everywhere(topic),
+      everywhere: () => changes.everywhere([topic]),
     };
   };
 }

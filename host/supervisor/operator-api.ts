@@ -83,7 +83,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<Ope
     audit,
     async pushBlocks() {
       await edges.each('setBlockedRanges', { ranges: blocks.ranges() });
-      await registry.changes.everywhere('blocks');
+      await registry.changes.everywhere(['blocks']);
     },
     deployments,
     secrets,
@@ -96,7 +96,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<Ope
       }
       await writeClockOffset(registry.db, offsetMs);
       await options.moveClock(offsetMs);
-      await registry.changes.everywhere('settings:clock-offset-ms');
+      await registry.changes.everywhere(['settings:clock-offset-ms']);
       await timedWork.plan();
       await moveBuiltinClocks(control);
       return { now: clock.now(), offsetMs };

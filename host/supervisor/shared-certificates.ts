@@ -84,7 +84,7 @@ export class SharedCertificates implements CertificatePlace {
 
   readonly changed = async (): Promise<void> => {
     await this.#follow();
-    await this.#parts.registry.changes.everywhere(TOPIC);
+    await this.#parts.registry.changes.everywhere([TOPIC]);
   };
 
   readonly proofs: CertificatePlace['proofs'] = {

@@ -64,7 +64,7 @@ describe.skipIf(!postgresPrograms())('nodes', () => {
     expect(await a.leases.run('work', async () => 'done')).toBe('done');
     expect(await b.leases.run('work', async () => 'done')).toBeUndefined();
     await at.create(newDeployment({ slug: 'without' }), 0);
-    await a.changes.everywhere('deployments');
+    await a.changes.everywhere(['deployments']);
     const { rows } = await a.client.execute({
       sql: "SELECT valid_until - CAST(unixepoch('subsec') * 1000 AS BIGINT) AS left FROM leases WHERE name = ?",
       args: [`node:${b.node}`],
@@ -83,7 +83,7 @@ describe.skipIf(!postgresPrograms())('nodes', () => {
     });
     const made = await at.create(newDeployment({ slug: 'slow' }), 0);
     let waited = false;
-    const waiting = a.changes.everywhere('deployments').then(() => {
+    const waiting = a.changes.everywhere(['deployments']).then(() => {
       waited = true;
     });
     await expect.poll(async () => (await b.client.execute('SELECT 1 FROM changes')).rows.length).toBeGreaterThan(0);
@@ -94,16 +94,35 @@ describe.skipIf(!postgresPrograms())('nodes', () => {
     const since = performance.now();
     for (let turn = 0; turn < TURNS; turn++) {
       await at.decisions.note(made.tenant, `${turn}`);
-      await a.changes.everywhere('deployments');
+      await a.changes.everywhere(['deployments']);
     }
     console.info(`a change, and the other node has it: ${((performance.now() - since) / TURNS).toFixed(1)} ms each`);
     b.changes.on('deployments', () => {
       throw new Error('it fails at what it hears');
     });
     await at.decisions.note(made.tenant, 'failed');
-    const failing = a.changes.everywhere('deployments');
+    const failing = a.changes.everywhere(['deployments']);
     await b.end();
     await failing;
+  });
+
+  test('a deployment that a node leaves behind keeps those waiting who changed it, and nobody else', async () => {
+    const [a, b] = (await nodes(2)) as [PostgresRegistry, PostgresRegistry];
+    const at = new Deployments(a.db, a.changes);
+    const isDone = Promise.withResolvers<void>();
+    b.changes.on('deployments', () => b.changes.behind('behind', isDone.promise));
+    await at.create(newDeployment({ slug: 'behind' }), 0);
+    await a.changes.everywhere(['deployments', 'domains'], 'another');
+    let done = false;
+    const waiting = a.changes.everywhere(['deployments', 'domains'], 'behind').then(() => {
+      done = true;
+    });
+    // Longer than it takes to look again.
+    const looked = performance.now() + 300;
+    await expect.poll(() => performance.now() > looked).toBe(true);
+    expect(done).toBe(false);
+    isDone.resolve();
+    await waiting;
   });
 
   test('what one changes the other remembers no longer, within 50 ms', async () => {

@@ -96,7 +96,7 @@ export class OperatorTokens {
   async #set(role: Role, hash: string): Promise<void> {
     await savedSetting(this.#db, SETTINGS[role], hash);
     this.#become(role, hash);
-    await this.#changes.everywhere(`settings:${SETTINGS[role]}`);
+    await this.#changes.everywhere([`settings:${SETTINGS[role]}`]);
   }
 
   /** Another node may have replaced it. */

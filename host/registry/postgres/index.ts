@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import { Problem } from '../../shared/problem.ts';
-import { HeardChanges, NO_CHANGES, OVER } from '../changes.ts';
+import { type Heard, HeardChanges, NO_CHANGES } from '../changes.ts';
 import { drizzle } from '../drizzle.ts';
 import { type Database, MIGRATIONS, migrate, type Registry, readMigrations } from '../index.ts';
 import { NOW, nodeLease, OwnLeases, RegistryLeases } from '../leases.ts';
@@ -36,7 +36,7 @@ export async function openPostgresRegistry(url: string, { leaseMs = LEASE_MS } =
   const client = await openMigrated(url);
   const node = randomBytes(9).toString('base64url');
   const leases = new RegistryLeases(client, node, leaseMs);
-  const changes = new HeardChanges((topics) => lagging(client, node, topics));
+  const changes = new HeardChanges((topics, slug) => lagging(client, node, topics, slug));
   let presence: Presence;
   try {
     await refuseClosed(client);
@@ -108,7 +108,12 @@ function unusable(error: unknown): Problem {
 }
 
 /** Whether a living node beside this one has said nothing yet of what is changed by now. */
-async function lagging(client: PostgresClient, node: string, topics: string[]): Promise<boolean> {
+async function lagging(
+  client: PostgresClient,
+  node: string,
+  topics: string[],
+  slug: string | undefined,
+): Promise<boolean> {
   const places = topics.map(() => '?').join(', ');
   const [changed, living] = await client.batch(
     [
@@ -121,8 +126,9 @@ async function lagging(client: PostgresClient, node: string, topics: string[]): 
     'read',
   );
   return (living?.rows ?? []).some(({ note }) => {
-    const heard: Record<string, number> = note === null ? {} : JSON.parse(String(note));
-    if (heard[OVER] !== undefined) return false;
-    return (changed?.rows ?? []).some(({ topic, number }) => (heard[String(topic)] ?? 0) < Number(number));
+    const heard: Heard = note === null ? {} : JSON.parse(String(note));
+    if (heard.over !== undefined) return false;
+    if (slug !== undefined && heard.behind?.includes(slug)) return true;
+    return (changed?.rows ?? []).some(({ topic, number }) => Number(heard[String(topic)] ?? 0) < Number(number));
   });
 }

@@ -41,6 +41,7 @@ export class Presence {
   /** Resolves when the node is known to the others, and hears of changes. */
   static async begin(options: PresenceOptions): Promise<Presence> {
     const presence = new Presence(options);
+    options.changes.onFurther = () => void presence.told();
     // Any but one of the servers may be a standby.
     for (let others = presence.#servers.count - 1; ; others--) {
       const failure = await presence.#connect().catch((error: Error) => error);
@@ -124,11 +125,11 @@ export class Presence {
 
   /** Tells the others how far this node is; at each beat again, for its lease may have been another since. */
   async #say(): Promise<void> {
-    const numbers = JSON.stringify(this.#options.changes.numbers);
+    const note = JSON.stringify(this.#options.changes.note);
     const connection = this.#connection;
-    if (!connection || numbers === this.#said) return;
-    this.#said = numbers;
-    const values = [nodeLease(this.#options.node), numbers];
+    if (!connection || note === this.#said) return;
+    this.#said = note;
+    const values = [nodeLease(this.#options.node), note];
     // What was said later says as much: `note` never goes back, for both go out by one connection.
     await connection.query({ text: 'UPDATE leases SET note = $2 WHERE name = $1', values });
     await connection.query(`NOTIFY ${HEARD}`);

@@ -60,7 +60,7 @@ export const nodes = service({
     if (!cluster) return { fault: () => undefined, stop: async () => undefined };
     const { leases, changes } = registry;
     const others = new OtherNodes({
-      ...{ deployments, domains, clock, routes, runtime, log },
+      ...{ deployments, domains, clock, routes, changes, runtime, log },
       changesHere: (tenant) => updates.isUnderWay(tenant),
     });
     const tellAll = async () => void (await edges.each('setRoutes', await routes.all()));
@@ -94,7 +94,7 @@ export const nodes = service({
     changes.on('settings:clock-offset-ms', tellClock);
     changes.on('nodes', obey);
     // What was changed before that was listened to, or while nobody waited for this node.
-    const catchUp = async () => void (await Promise.all([sync(), tellBlocks(), tellClock(), obey()]));
+    const catchUp = async () => void (await Promise.all([others.catchUp(), tellBlocks(), tellClock(), obey()]));
     await leases.keep(cluster.leases.nodeLease, { gained: () => unfenced(catchUp), lost: () => undefined });
     await catchUp();
     /** As edges know it: they may still refuse what the lease would allow. */
