@@ -11,6 +11,7 @@ import { type Credentials, credentialsOf, peerKeyOf } from '../bindings/objects-
 import type { BucketTenant } from '../bindings/objects-bucket/gateway.ts';
 import { listenInside } from '../sandbox/inside-listener.ts';
 import type { TenantId } from '../shared/contracts.ts';
+import type { Others } from '../shared/others.ts';
 import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
 
 /** One instance of a tenant, on one node. */
@@ -43,6 +44,7 @@ export interface ObjectsCluster {
   };
   /** A connection to an instance on another node; an error of it where there is none. */
   dialPeer(to: MemberId): Duplex;
+  others: Others;
 }
 
 /** What its configuration says of the cluster. */

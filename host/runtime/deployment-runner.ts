@@ -12,6 +12,7 @@ import type { ExitReason, InstanceState, InstanceStatus } from './contract.ts';
 import { EdgeNotices } from './edge-notices.ts';
 import type { InstanceProcess } from './instance-process.ts';
 import { InstanceStarts, type StartOptions } from './instance-starts.ts';
+import type { JointUpdate } from './joint-updates.ts';
 import { MoreInstances } from './more-instances.ts';
 import { Runs } from './runs.ts';
 import type { SharedServices } from './shared-services.ts';
@@ -156,6 +157,11 @@ export class DeploymentRunner {
     return this.#instances.next ?? first;
   }
 
+  /** That serves; undefined: none does. */
+  get revision(): string | undefined {
+    return this.#instances.alive?.spec.revision;
+  }
+
   /** An update of what runs is being checked. */
   expectUpdate(): void {
     this.#starts.expectUpdate();
@@ -220,13 +226,17 @@ export class DeploymentRunner {
   /** @param overlap the old one goes on until it is ended; else it ends first @param text for the owner @param detail why the old one ends */
   async #replace(old: InstanceProcess, spec: InstanceSpec, overlap: boolean, text: string, detail: string) {
     await this.#options.admit();
-    const start = (next: InstanceSpec) => this.#start(next);
+    const { members } = this.#options;
+    const start = (next: InstanceSpec) => this.#start(next, overlap);
     const end = () => this.#instances.endAll('replaced', detail, HANDOVER_MS, true);
     const replaced = this.#instances.watched.map(({ instance }) => instance);
     const before = this.#instances.serving.length;
     const instance = await (overlap ? start(spec) : SlugObjects.handOver(old.spec, spec, { end, start }));
     await this.#more.start(instance, before - 1);
-    if (overlap && this.#hasObjects(old)) await this.#passOn(replaced, detail);
+    if (members && overlap && this.#hasObjects(old))
+      await this.#passOn(replaced, members.updates.begin(this.slug, spec.revision), detail);
+    this.#instances.takeOver();
+    members?.updates.changed();
     // With the first, edges let go of all earlier ones.
     for (const one of this.#instances.serving) await this.#notices.inService(one);
     this.#reports.log({ kind: 'platform', event: 'replaced', text });
@@ -235,11 +245,11 @@ export class DeploymentRunner {
   }
 
   /**
-   * The old instances give their objects up while nobody here calls any: until another has them they refuse all calls, and
-   * the new instance would not know (workerd 1.20261117.1). Requests wait meanwhile, some hundredths of a second. Where
-   * those that are under way take longer than others can be kept waiting, the old instances end later, with their requests.
+   * The old instances give their objects up while nobody calls any, here or on other nodes. Requests wait meanwhile, some
+   * hundredths of a second. Where those that are under way take longer than others can be kept waiting, the old instances
+   * end later, with their requests.
    */
-  async #passOn(old: InstanceProcess[], detail: string): Promise<void> {
+  async #passOn(old: InstanceProcess[], update: JointUpdate, detail: string): Promise<void> {
     const isQuiet = async (one: InstanceProcess): Promise<boolean> => {
       const runs = Promise.race([one.runsEnded().then(() => 0), delay(QUIET_MS, undefined, { ref: false })]);
       const left = await Promise.all([this.#notices.retired(one, QUIET_MS), runs]);
@@ -247,14 +257,17 @@ export class DeploymentRunner {
     };
     const passing = async (): Promise<void> => {
       const quiet = await Promise.all(old.map(isQuiet));
-      if (!quiet.every(Boolean)) return;
+      if (!(await update.allQuiet(quiet.every(Boolean), QUIET_MS))) return;
       for (const one of old) void this.#instances.end(one, 'replaced', detail, 0);
       const gone = Promise.all(old.map((one) => one.objectsLeft()));
       await Promise.race([gone, delay(HANDOVER_MS, undefined, { ref: false })]);
+      await update.allLeft(HANDOVER_MS);
     };
-    this.#passingOn = passing();
+    await update.allReady();
+    this.#passingOn = passing().finally(() => this.#instances.takeOver());
     await this.#passingOn.finally(() => {
       this.#passingOn = undefined;
+      update.end();
     });
   }
 
@@ -375,14 +388,15 @@ export class DeploymentRunner {
     return instance;
   }
 
-  async #start(spec: InstanceSpec): Promise<InstanceProcess> {
-    const instance = await this.#starts.start(spec);
+  async #start(spec: InstanceSpec, aside = false): Promise<InstanceProcess> {
+    const instance = await this.#starts.start(spec, { aside });
     this.#activity.touch();
     return instance;
   }
 
   #ended(instance: InstanceProcess, reason: ExitReason): void {
     this.#objects.ended(instance, reason);
+    this.#options.members?.updates.changed();
     if (!this.#instances.none) return;
     this.#activity.forgetRequests();
     // A start that waits for its turn makes the services its own.

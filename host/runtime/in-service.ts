@@ -1,6 +1,7 @@
 /**
  * The instances of one slug that serve its present revision: the first, and those beside it while it needs more than one
- * core (decision 23). One that is let go gets nothing new, and is watched as the others are until its last request ends.
+ * core (decision 23). Those of the next revision stand aside until they take over. One that is let go gets nothing new, and
+ * is watched as the others are until its last request ends.
  */
 import { scheduleOf } from '../sandbox/process-tree.ts';
 import { type Change, type CountLimits, InstanceCount } from './instance-count.ts';
@@ -9,6 +10,7 @@ import type { WatchedInstance } from './watched-instance.ts';
 
 export class InService {
   #serving: WatchedInstance[] = [];
+  #aside: WatchedInstance[] = [];
   #leaving: WatchedInstance[] = [];
   readonly #count = new InstanceCount();
   #turn = 0;
@@ -22,9 +24,9 @@ export class InService {
     return this.#serving.map(({ instance }) => instance);
   }
 
-  /** Those that were let go, too. */
+  /** Those that stand aside, and those that were let go, too. */
   get watched(): WatchedInstance[] {
-    return [...this.#serving, ...this.#leaving];
+    return [...this.#serving, ...this.#aside, ...this.#leaving];
   }
 
   /** One after the other. */
@@ -33,11 +35,24 @@ export class InService {
     return alive[this.#turn++ % alive.length];
   }
 
-  /** It serves beside those of the same revision, or in place of others, which are for the caller to end. */
-  add(one: WatchedInstance): void {
-    const isBeside = this.first?.instance.first === one.instance.first;
-    this.#serving = isBeside ? [...this.#serving, one] : [one];
+  /** It goes to those of its revision. @param aside the first of another one serves nobody before `takeOver` */
+  add(one: WatchedInstance, aside: boolean): void {
+    const isBeside = ([first]: WatchedInstance[]): boolean => first?.instance.first === one.instance.first;
+    if (isBeside(this.#serving)) this.#serving.push(one);
+    else if (isBeside(this.#aside)) this.#aside.push(one);
+    else {
+      this.#aside = [one];
+      if (!aside) this.takeOver();
+    }
     this.#count.startAfresh();
+  }
+
+  /** Those that stand aside serve in place of the others, which are for the caller to end. */
+  takeOver(): void {
+    if (this.#aside.length === 0) return;
+    this.#leaving.push(...this.#serving);
+    this.#serving = this.#aside;
+    this.#aside = [];
   }
 
   /** The youngest of several gets nothing new from now on. */
@@ -52,6 +67,7 @@ export class InService {
   remove(instance: InstanceProcess): boolean {
     const before = this.watched.length;
     this.#serving = this.#serving.filter((one) => one.instance !== instance);
+    this.#aside = this.#aside.filter((one) => one.instance !== instance);
     this.#leaving = this.#leaving.filter((one) => one.instance !== instance);
     this.#count.startAfresh();
     return this.watched.length < before;

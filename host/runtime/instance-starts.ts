@@ -54,10 +54,13 @@ export class InstanceStarts {
 
   /**
    * Starts an instance beside whatever runs, and takes it into service.
-   * @param first beside which it serves; without it in place of all
+   * @param beside which it serves; without one in place of all @param aside not before it is told to take over
    * @throws Problem
    */
-  async start(spec: InstanceSpec, first?: InstanceProcess): Promise<InstanceProcess> {
+  async start(
+    spec: InstanceSpec,
+    { beside, aside = false }: { beside?: InstanceProcess; aside?: boolean } = {},
+  ): Promise<InstanceProcess> {
     const { slug, dependencies, members, nextGeneration } = this.#options;
     const { instances, notices, objects, reports } = this.#slug;
     const { log } = dependencies;
@@ -82,7 +85,7 @@ export class InstanceStarts {
       InstanceProcess.start({
         spec,
         generation,
-        first: first?.first,
+        first: beside?.first,
         prewarmed,
         member,
         away: members !== undefined && !member && objects.isKept(spec),
@@ -96,7 +99,7 @@ export class InstanceStarts {
     try {
       services.showAt(path.join(dependencies.runFolder, slug));
       const [instance] = await Promise.all([starting, services.open(spec)]);
-      instances.adopt(instance);
+      instances.adopt(instance, aside);
       if (this.#slug.services.processesUsed) services.warm(spec.bindings);
       return instance;
     } catch (error) {

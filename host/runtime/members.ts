@@ -5,12 +5,14 @@ import type { Duplex } from 'node:stream';
 import type { Logger } from 'pino';
 import type { TenantId } from '../shared/contracts.ts';
 import { ClusterMember, type MemberId, type MemberPart, type ObjectsCluster } from './cluster-member.ts';
+import { JointUpdates, type Serving } from './joint-updates.ts';
 import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
 
 /** A path at which nobody listens. */
 const NOWHERE = '/dev/null/nowhere';
 
 export class Members {
+  readonly updates: JointUpdates;
   readonly #cluster: ObjectsCluster;
   readonly #log: Logger;
   readonly #members = new Map<string, ClusterMember>();
@@ -19,8 +21,9 @@ export class Members {
   /** A node that was killed and is started again gives no address anew whose lease still holds. */
   readonly #first = randomInt(65_536);
 
-  /** @param onChange objects are away, or can be reached again */
-  constructor(cluster: ObjectsCluster, log: Logger, onChange: () => void) {
+  /** @param serving on this node @param onChange objects are away, or can be reached again */
+  constructor(cluster: ObjectsCluster, log: Logger, serving: Serving, onChange: () => void) {
+    this.updates = new JointUpdates(cluster.others, serving);
     // Two instances of a node, the old and the new one, talk to each other without leaving it.
     this.#cluster = {
       ...cluster,

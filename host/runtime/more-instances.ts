@@ -57,7 +57,7 @@ export class MoreInstances {
     try {
       for (let more = 0; more < Math.min(count, this.#most(first.spec) - 1); more++) {
         await this.#options.admit();
-        await this.#slug.starts.start(first.spec, first);
+        await this.#slug.starts.start(first.spec, { beside: first });
       }
     } catch (error) {
       dependencies.log.warn({ err: error, slug }, 'an instance was not started beside another');

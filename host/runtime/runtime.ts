@@ -101,7 +101,8 @@ class Node implements Runtime {
     const { sandbox, config, runFolder, log, cluster } = dependencies;
     if (cluster && sandbox.level === 'none')
       throw new Problem('start_failed', 'Objects of a cluster need a sandbox; set runtime.sandbox to "auto".');
-    this.members = cluster && new Members(cluster, log, () => this.#followBucket());
+    const serving = (slug: string) => this.#runners.get(slug)?.revision;
+    this.members = cluster && new Members(cluster, log, serving, () => this.#followBucket());
     const waiting = path.join(runFolder, CELLS);
     // What a host that was killed left behind.
     const leftovers = endLeftovers(runFolder);

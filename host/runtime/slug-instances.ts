@@ -72,8 +72,8 @@ export class SlugInstances {
     return this.#inService.change(...asked);
   }
 
-  /** This one is in service from now on, beside those of the same revision. */
-  adopt(instance: InstanceProcess): void {
+  /** This one is in service from now on, beside those of the same revision. @param aside in place of the others after `takeOver` */
+  adopt(instance: InstanceProcess, aside: boolean): void {
     const { config } = this.#options.dependencies;
     const { reports } = this.#options;
     const { memoryBytes, cpuStallMs } = { ...config, ...limitsOf('runtime', instance.spec.limits) };
@@ -85,9 +85,14 @@ export class SlugInstances {
       onExceeded: (reason, detail) => this.kill(instance, reason, detail),
     });
     this.#watches.set(instance, watched);
-    this.#inService.add(watched);
+    this.#inService.add(watched, aside);
     reports.log({ kind: 'platform', event: 'started', text: `revision ${instance.spec.revision}` });
     void instance.ended.then((exit) => this.#ended(instance, exit));
+  }
+
+  /** Those of the next revision are in service from now on. */
+  takeOver(): void {
+    this.#inService.takeOver();
   }
 
   /** Tells the edges first: those who wait for an answer should get the reason, not a broken connection. */

@@ -89,6 +89,7 @@ export async function openClusteredObjects(parts: ClusteredObjectsParts): Promis
       secret: createHmac('sha256', authority.key).update('turnpike objects of all nodes').digest(),
       bucket: new BucketGateway({ records, log }),
       dialPeer: ({ node, tenant, member }) => links.dial(node, JSON.stringify({ tenant, member })),
+      others,
     },
     others,
     records,

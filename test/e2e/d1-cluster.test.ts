@@ -92,7 +92,7 @@ describe.skipIf(!postgresPrograms())('D1 of a cluster', () => {
     await query(a, 'DROP TABLE filler');
   });
 
-  test('while new versions take over, no query fails that only reads, and what is written is written once', async () => {
+  test('while new versions take over, no query fails, and what is written is written once', async () => {
     await query(a, 'CREATE TABLE updated (id INTEGER PRIMARY KEY)');
     const kept: number[] = [];
     let asked = 0;
@@ -104,17 +104,19 @@ describe.skipIf(!postgresPrograms())('D1 of a cluster', () => {
       (async () => {
         while (isRunning) {
           const id = asked++;
-          await query(node, 'INSERT INTO updated VALUES (?)', [id]).then(
-            () => kept.push(id),
-            (error) => expect(String(error)).toContain('Network connection lost'),
-          );
+          await query(node, 'INSERT INTO updated VALUES (?)', [id]);
+          kept.push(id);
         }
       })(),
     ]);
-    for (const node of [a, b, a, b]) {
+    for (let updates = 0; updates < 2; updates++) {
       const before = kept.length;
-      await node.order(deploy);
-      await node.order({ do: 'activate', slug: SLUG });
+      await Promise.all(
+        [a, b].map(async (node) => {
+          await node.order(deploy);
+          await node.order({ do: 'activate', slug: SLUG });
+        }),
+      );
       await expect.poll(() => kept.length).toBeGreaterThan(before + 2);
     }
     isRunning = false;
@@ -122,8 +124,6 @@ describe.skipIf(!postgresPrograms())('D1 of a cluster', () => {
     const { results } = await query<{ id: number }>(a, 'SELECT id FROM updated');
     const there = new Set(results.map(({ id }) => id));
     expect(kept.filter((id) => !there.has(id))).toEqual([]);
-    // workerd repeats nothing that may have run: here each node has one write at a time.
-    expect(asked - kept.length).toBeLessThanOrEqual(4);
   });
 
   test(`a bank: no acknowledged transfer is lost, and the sum stays, though the node with the database is killed, ${ROUNDS} times`, async () => {

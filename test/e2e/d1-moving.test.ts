@@ -19,6 +19,7 @@ import { DiskBlobs } from '../../host/bindings/store-process/blobs/disk.ts';
 import { DATA_PATH } from '../../host/runtime/system-worker.ts';
 import { workerdBinary } from '../../host/runtime/workerd-binary.ts';
 import { detectSandbox } from '../../host/sandbox/index.ts';
+import { NO_OTHERS } from '../../host/shared/others.ts';
 import { putDatabases, refuseLostDatabases, takeDatabases } from '../../host/supervisor/moving-databases.ts';
 import { pgPool } from '../bindings/objects-bucket/support/pg-pool.ts';
 import { PostgresServer } from '../registry/support/postgres-server.ts';
@@ -165,7 +166,7 @@ describe.skipIf(!postgresPrograms())('databases that move', () => {
     const storage = { analyticsBytes: POINTS_BYTES };
     const node = await RuntimeRig.start({
       storage,
-      cluster: { node: 1, secret: Buffer.alloc(32, 9), bucket, dialPeer },
+      cluster: { node: 1, secret: Buffer.alloc(32, 9), bucket, dialPeer, others: NO_OTHERS },
     });
     const onNode = await asker(node);
     expect(await onNode('DB', ...READS)).toEqual(before);

@@ -17,6 +17,7 @@ import { BucketRecords } from '../../host/bindings/objects-bucket/records.ts';
 import { DiskBlobs } from '../../host/bindings/store-process/blobs/disk.ts';
 import { workerdBinary } from '../../host/runtime/workerd-binary.ts';
 import { detectSandbox } from '../../host/sandbox/index.ts';
+import { NO_OTHERS } from '../../host/shared/others.ts';
 import { pgPool } from '../bindings/objects-bucket/support/pg-pool.ts';
 import { PostgresServer } from '../registry/support/postgres-server.ts';
 import { RuntimeRig } from './runtime-rig.ts';
@@ -136,7 +137,9 @@ describe.skipIf(!postgresPrograms())('objects that move', () => {
     const dialPeer = () => {
       throw new Error('there is one node');
     };
-    const node = await RuntimeRig.start({ cluster: { node: 1, secret: Buffer.alloc(32, 9), bucket, dialPeer } });
+    const node = await RuntimeRig.start({
+      cluster: { node: 1, secret: Buffer.alloc(32, 9), bucket, dialPeer, others: NO_OTHERS },
+    });
     await using(node, async (ask) => {
       expect(await ask('all/one')).toEqual([1, 'one', 'one']);
       expect(await ask('add/two')).toEqual([2, 'two', 'two']);

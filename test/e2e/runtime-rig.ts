@@ -47,6 +47,8 @@ export interface Deployment {
   compatibilityFlags?: string[];
   tenant?: string;
   limits?: InstanceSpec['limits'];
+  /** Another for each version. */
+  revision?: string;
 }
 
 const NONE = { kv: false, d1: false, r2: false, payments: false };
@@ -90,7 +92,7 @@ export class RuntimeRig {
     this.specs.set(slug, {
       slug,
       tenant: deployment.tenant ?? known?.tenant ?? `t${String(this.specs.size).padStart(20, '0')}`,
-      revision: String(++this.#revision),
+      revision: deployment.revision ?? String(++this.#revision),
       bundle,
       compatibilityDate: '2026-10-01',
       compatibilityFlags: deployment.compatibilityFlags ?? [],

@@ -9,6 +9,7 @@ import { BucketRecords, type Sql } from '../../../host/bindings/objects-bucket/r
 import { DiskBlobs } from '../../../host/bindings/store-process/blobs/disk.ts';
 import type { CertifiedKey } from '../../../host/peers/authority.ts';
 import { PeerLinks } from '../../../host/peers/links.ts';
+import { Questions } from '../../../host/peers/questions.ts';
 import type { MemberId } from '../../../host/runtime/cluster-member.ts';
 import { pgPool } from '../../bindings/objects-bucket/support/pg-pool.ts';
 import { type Deployment, type RigOptions, RuntimeRig } from '../runtime-rig.ts';
@@ -55,10 +56,20 @@ async function begin(init: NodeInit): Promise<void> {
     own: init.own,
     admits: () => !cut,
     addressOf: (node) => (ports[node] === undefined ? undefined : { host: '127.0.0.1', port: ports[node] }),
-    onConnection: (purpose, stream) => {
-      const { tenant, member } = JSON.parse(purpose) as MemberId;
+    onConnection: (purpose, stream, from) => {
+      const said: unknown = JSON.parse(purpose);
+      if (others.receive(said, stream, from)) return;
+      const { tenant, member } = said as MemberId;
       rig.runtime.members?.receive({ tenant, member }, stream);
     },
+  });
+  const others = new Questions({
+    own: String(init.node),
+    peers: () =>
+      Object.keys(ports)
+        .filter((node) => Number(node) !== init.node)
+        .map((node) => ({ number: Number(node), name: node })),
+    dial: (node, purpose) => links.dial(node, purpose),
   });
   const rig = await RuntimeRig.start({
     ...(init.runtime ? { runtime: init.runtime } : {}),
@@ -67,6 +78,7 @@ async function begin(init: NodeInit): Promise<void> {
       secret: Buffer.alloc(32, 9),
       bucket: new BucketGateway({ records, log }),
       dialPeer: ({ node, ...to }) => links.dial(node, JSON.stringify(to)),
+      others,
     },
   });
   const peers = await links.listen('127.0.0.1', 0);
