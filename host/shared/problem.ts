@@ -3,6 +3,7 @@
  * A throw site picks a code; anything else that is thrown becomes `internal` with a bare message.
  */
 import { fullDisk } from './full-disk.ts';
+import { lostDatabase } from './lost-database.ts';
 
 /** code -> [HTTP status, title]. Codes are stable: clients match on them; titles may be reworded. */
 export const PROBLEMS = {
@@ -35,6 +36,7 @@ export const PROBLEMS = {
   rate_limited: [429, 'Too many requests'],
   quota_exceeded: [507, 'The quota is used up'],
   disk_full: [507, 'The disk of this host is full'],
+  database_away: [503, 'The database of this host does not answer'],
   internal: [500, 'Something went wrong here'],
   not_implemented: [501, 'Not supported'],
   upstream_failed: [502, 'The handler closed the connection'],
@@ -108,7 +110,7 @@ export class Problem extends Error {
 
   /** Of the host's own, not of what was asked: for the log, and no answer to what became of the work. */
   get isFault(): boolean {
-    return this.code === 'internal' || this.code === 'disk_full';
+    return this.code === 'internal' || this.code === 'disk_full' || this.code === 'database_away';
   }
 
   toDocument(requestId?: string): ProblemDocument {
@@ -145,6 +147,11 @@ export function asProblem(error: unknown): Problem {
     const detail =
       'Nothing new can be kept until its operator makes room. Send the very same request again then: no payment is taken twice.';
     return new Problem('disk_full', detail, { headers: { 'retry-after': '60' }, cause: error });
+  }
+  if (lostDatabase(error)) {
+    const detail =
+      'What was asked for may have been done or not. Send the very same request again in a few seconds: no payment is taken twice.';
+    return new Problem('database_away', detail, { headers: { 'retry-after': '5' }, cause: error });
   }
   return new Problem('internal', 'An unexpected error; quote the request id to the operator.', { cause: error });
 }

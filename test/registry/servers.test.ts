@@ -2,9 +2,11 @@
 import { once } from 'node:events';
 import { createServer, connect as dial, type Server, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { postgresClient } from '../../host/registry/postgres/client.ts';
 import { openPostgresRegistry } from '../../host/registry/postgres/index.ts';
 import { openPool } from '../../host/shared/pg.ts';
 import { serverUrls } from '../../host/shared/postgres-servers.ts';
+import { asProblem } from '../../host/shared/problem.ts';
 import { postgresPrograms } from '../e2e/support/databases.ts';
 import { freePort } from '../e2e/support/ports.ts';
 import { expectTime } from '../times.ts';
@@ -130,5 +132,26 @@ describe.skipIf(!postgresPrograms())('a server and its standby', () => {
       await registry.end();
       await Promise.all([standby.stop(), primary.stop()]);
     }
+  });
+});
+
+describe.skipIf(!postgresPrograms())('a server that ends', () => {
+  test('is told to callers as a database that is away; what it refuses is not', async () => {
+    const server = await PostgresServer.start();
+    const client = postgresClient(server.create('host'));
+    const codeOf = (work: Promise<unknown>) =>
+      work.then(
+        () => undefined,
+        (error) => asProblem(error).code,
+      );
+    expect(await codeOf(client.execute('SELECT 1'))).toBeUndefined();
+    expect(await codeOf(client.execute('SELECT wrong'))).toBe('internal');
+    expect(await codeOf(client.execute('SELECT pg_terminate_backend(pg_backend_pid())'))).toBe('database_away');
+    await server.kill();
+    const lost = await client.execute('SELECT 1').catch((error: Error) => error);
+    expect(asProblem(lost)).toMatchObject({ code: 'database_away', status: 503, isFault: true });
+    expect(asProblem(new Error('a statement failed', { cause: lost })).headers).toEqual({ 'retry-after': '5' });
+    await client.end();
+    await server.stop();
   });
 });

@@ -117,7 +117,7 @@ export class DeployTurns {
 }
 
 /** Refusals that say nothing about the code. */
-const HOST_TO_BLAME = new Set(['overloaded', 'not_ready', 'rate_limited', 'disk_full']);
+const HOST_TO_BLAME = new Set(['overloaded', 'not_ready', 'rate_limited', 'disk_full', 'database_away']);
 
 function claimOf(asker: Asker): { lane: number; party: string; member?: string } {
   if (asker.kind === 'host') return { lane: HOST, party: '' };
