@@ -411,7 +411,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
     const { cookie } = await logIn(b);
     await cluster.postgres.kill();
     // Nobody can tell whether it was logged out.
-    expect(await consoles(cookie)).toEqual([500, 500]);
+    expect(await consoles(cookie)).toEqual([503, 503]);
     const without = await Promise.all([a, b].map((host) => fetch(`${host.url}/first/`)));
     expect(without.map(({ status }) => status)).toEqual([200, 200]);
     await cluster.postgres.start();
