@@ -96,7 +96,7 @@ export class JointUpdate {
     return this.#over;
   }
 
-  /** Resolves when all others have their new instance. Who has not in time goes on alone. */
+  /** Resolves when all other nodes have their new instance. A node that takes too long is not waited for any more. */
   async allReady(): Promise<void> {
     await Promise.all(
       this.#nodes.map(async (node) => {
