@@ -125,7 +125,9 @@ export class OtherCheckout {
 
   #fork(): ChildProcess {
     const entry = fileURLToPath(new URL('other-checkout.ts', import.meta.url));
-    return fork(entry, [this.#folder], { cwd: this.#folder, stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+    // What the launcher loads into us would keep the child from waiting for our questions.
+    const stdio = ['ignore', 'ignore', 'inherit', 'ipc'] as const;
+    return fork(entry, [this.#folder], { cwd: this.#folder, execArgv: [], stdio: [...stdio] });
   }
 }
 
