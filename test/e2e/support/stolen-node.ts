@@ -1,8 +1,8 @@
 /**
  * What somebody does who has the key of a node: holds many connections to other nodes, asks all that can be asked, and
  * sends what nobody asked for. Runs in a network namespace that shares only files with the test: what to do is in the file
- * that is named. Each time that changes it says how many connections have been held for a second; it ends with its
- * standard input.
+ * that is named. Each time that changes it says how many connections have been held for a second. It makes no more of them
+ * once anything comes by its standard input, and ends with that.
  */
 import { readFileSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -37,8 +37,9 @@ if (import.meta.main) {
     onConnection: (_purpose, stream) => stream.destroy(),
   });
   let held = 0;
+  let comes = true;
   const hold = async (node: number, purpose: string): Promise<void> => {
-    for (;;) {
+    while (comes) {
       const stream = links.dial(node, purpose);
       const ended = new Promise<void>((resolve) => stream.once('close', resolve));
       stream.on('error', () => undefined).resume();
@@ -60,7 +61,7 @@ if (import.meta.main) {
     held += more;
     console.log(held);
   };
-  process.stdin.resume().once('end', () => process.exit(0));
+  process.stdin.once('data', () => (comes = false)).once('end', () => process.exit(0));
   for (const { node } of targets)
     for (let at = 0; at < each; at++) void hold(node, purposes[at % purposes.length] ?? '');
 }
