@@ -1,5 +1,8 @@
 /** openNetwork() with public networks, whose RPC is played by the embedded chain: settings, token, health. */
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
@@ -75,6 +78,24 @@ test('tempo with Base beside it; an RPC of another chain is noticed', async () =
   const { ok, detail } = await network.healthy();
   expect(ok).toBe(false);
   expect(detail).toContain('answers for chain 84532, not 4217');
+});
+
+test.each([
+  [403, '{"error":{"message":"JSON is not a valid request object"}}'],
+  [401, 'Who are you?'],
+  [200, 'null'],
+])('an RPC that answers %i with %s is not taken for a chain', async (status, body) => {
+  const server = createServer((request, response) => {
+    request.resume();
+    response.writeHead(status).end(body);
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  const base = { network: 'base', rpcUrl: `http://127.0.0.1:${port}`, recipient: RECIPIENT, facilitator } as const;
+  const network = await open({ network: 'none', x402: base });
+  const health = await network.healthy();
+  server.close();
+  expect(health).toEqual({ ok: false, detail: `Base: the RPC URL answers ${status} without a chain id` });
 });
 
 test.each([

@@ -2,6 +2,7 @@
 import type { Chain } from 'viem';
 
 const TIMEOUT_MS = 2_000;
+const QUANTITY = /^0x[0-9a-f]+$/i;
 
 export async function chainHealth(chain: Chain): Promise<{ ok: boolean; detail: string }> {
   try {
@@ -11,9 +12,13 @@ export async function chainHealth(chain: Chain): Promise<{ ok: boolean; detail: 
       body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'eth_chainId', params: [] }),
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
-    const { result } = (await response.json()) as { result?: string };
-    if (Number(result) === chain.id) return { ok: true, detail: `${chain.name} answers` };
-    return { ok: false, detail: `${chain.name}: the RPC URL answers for chain ${Number(result)}, not ${chain.id}` };
+    const answer = (await response.json().catch(() => undefined)) as { result?: unknown } | null | undefined;
+    const answered = answer?.result;
+    if (typeof answered !== 'string' || !QUANTITY.test(answered))
+      return { ok: false, detail: `${chain.name}: the RPC URL answers ${response.status} without a chain id` };
+    const id = Number(answered);
+    if (id === chain.id) return { ok: true, detail: `${chain.name} answers` };
+    return { ok: false, detail: `${chain.name}: the RPC URL answers for chain ${id}, not ${chain.id}` };
   } catch {
     return { ok: false, detail: `${chain.name} does not answer` };
   }
