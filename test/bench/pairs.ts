@@ -125,9 +125,12 @@ export class OtherCheckout {
 
   #fork(): ChildProcess {
     const entry = fileURLToPath(new URL('other-checkout.ts', import.meta.url));
-    // What the launcher loads into us would keep the child from waiting for our questions.
-    const stdio = ['ignore', 'ignore', 'inherit', 'ipc'] as const;
-    return fork(entry, [this.#folder], { cwd: this.#folder, execArgv: [], stdio: [...stdio] });
+    return fork(entry, [this.#folder], {
+      cwd: this.#folder,
+      // With what the launcher loads into this process the child would not wait for questions.
+      execArgv: [],
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    });
   }
 }
 

@@ -237,7 +237,7 @@ describe.skipIf(!clusterPrograms() || !namespacesAllowed())(
         console.info(`${thief.held()} connections held; the nodes took ${more.map(Math.round)} MB more`);
         for (const mb of more) expect(mb).toBeLessThan(FLOODED_MB);
         expect((await b.operator('POST', '/cluster/stolen/remove')).status).toBe(200);
-        // Whoever comes again waits for the machine to turn it away, and looks held meanwhile.
+        // A connection that waits for its refusal counts as held, so no new ones are made.
         thief.comeNoMore();
         await until(() => thief.held() === 0);
       } finally {

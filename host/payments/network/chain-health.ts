@@ -2,6 +2,7 @@
 import type { Chain } from 'viem';
 
 const TIMEOUT_MS = 2_000;
+/** A number in the words of JSON-RPC (ethereum/execution-apis). */
 const QUANTITY = /^0x[0-9a-f]+$/i;
 
 export async function chainHealth(chain: Chain): Promise<{ ok: boolean; detail: string }> {
@@ -12,15 +13,23 @@ export async function chainHealth(chain: Chain): Promise<{ ok: boolean; detail: 
       body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'eth_chainId', params: [] }),
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
-    const answer = (await response.json().catch(() => undefined)) as { result?: unknown } | null | undefined;
-    const answered = answer?.result;
-    if (typeof answered !== 'string' || !QUANTITY.test(answered))
+    const result = resultOf(await response.text());
+    if (typeof result !== 'string' || !QUANTITY.test(result))
       return { ok: false, detail: `${chain.name}: the RPC URL answers ${response.status} without a chain id` };
-    const id = Number(answered);
+    const id = Number(result);
     if (id === chain.id) return { ok: true, detail: `${chain.name} answers` };
     return { ok: false, detail: `${chain.name}: the RPC URL answers for chain ${id}, not ${chain.id}` };
   } catch {
     return { ok: false, detail: `${chain.name} does not answer` };
+  }
+}
+
+/** @param text what an RPC answered; it may be anything */
+function resultOf(text: string): unknown {
+  try {
+    return JSON.parse(text)?.result;
+  } catch {
+    return undefined;
   }
 }
 
