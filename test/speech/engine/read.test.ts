@@ -1,3 +1,6 @@
+import { once } from 'node:events';
+import { constants, getPriority } from 'node:os';
+import { Worker } from 'node:worker_threads';
 import { describe, expect, it } from 'vitest';
 import { positivity } from '../../../builtin-tenants/speech/engine/read/feeling.ts';
 import { meaningsOf } from '../../../builtin-tenants/speech/engine/read/meaning.ts';
@@ -23,6 +26,17 @@ function task(asked: Partial<ReadTask>): ReadTask {
     ...asked,
   };
 }
+
+it('yields to others in its own thread, and lowers no program that loads it', async () => {
+  const thread = new URL('../../../builtin-tenants/speech/engine/read/thread.ts', import.meta.url);
+  const asks = `import(workerData).then(() => parentPort.postMessage(require('node:os').getPriority(0)))`;
+  const worker = new Worker(`const { parentPort, workerData } = require('node:worker_threads'); ${asks}`, {
+    eval: true,
+    workerData: thread.href,
+  });
+  expect(await once(worker, 'message')).toEqual([constants.priority.PRIORITY_BELOW_NORMAL]);
+  expect(getPriority()).toBe(getPriority(process.ppid));
+});
 
 describe('words without an end', () => {
   it.each([

@@ -2,6 +2,7 @@
  * A worker thread that reads text: the language model stays loaded, one text at a time.
  */
 import { constants, setPriority } from 'node:os';
+import { isMainThread } from 'node:worker_threads';
 import { readDocument } from './document.ts';
 import { findIntents, type IntentSegment } from './intents.ts';
 import { findSentiments, type Sentiments } from './sentiments.ts';
@@ -30,8 +31,8 @@ export interface ReadAnswer {
   words: number;
 }
 
-// on Linux 0 is the calling thread: the event loop of the engine keeps its own priority
-setPriority(0, constants.priority.PRIORITY_BELOW_NORMAL);
+// on Linux 0 is the calling thread: the event loop of the engine keeps its own priority, and so does that of a test
+if (!isMainThread) setPriority(0, constants.priority.PRIORITY_BELOW_NORMAL);
 
 export default async function read(task: ReadTask): Promise<ReadAnswer> {
   const sentences = readDocument(task.text);
