@@ -90,7 +90,7 @@ async function waysOf({ chain, subject }: Side): Promise<Way[]> {
     railsOf(chain.network).map(async ({ name, path: at, lanes }) => ({
       name,
       url: subject.origin + at,
-      lanes: await lanes(),
+      lanes: await lanes(subject.origin + at),
     })),
   );
   const operator: TestHost['operator'] = (method, at, body) =>
