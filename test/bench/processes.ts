@@ -23,12 +23,16 @@ export function processTree(roots: number[]): number[] {
   return [...found];
 }
 
-/** CPU seconds that the processes have used, user and system. @param counts which of their children count; all if left out */
+/**
+ * CPU seconds that the processes have used, user and system, with what their children that ended had used.
+ * @param counts which of their children count; all if left out
+ */
 export function cpuSeconds(roots: number[], counts: (pid: number) => boolean = () => true): number {
   let ticks = 0;
   for (const pid of processTree(roots).filter(counts)) {
     const fields = statFields(pid);
-    if (fields) ticks += Number(fields[11]) + Number(fields[12]);
+    // A child's ticks are its parent's once it has ended: a sum without them would fall.
+    for (const of of fields?.slice(11, 15) ?? []) ticks += Number(of);
   }
   return ticks / TICKS_PER_SECOND;
 }
@@ -65,7 +69,7 @@ export function commandOf(pid: number): string {
   }
 }
 
-/** The fields of /proc/<pid>/stat after the name: [0] state, [1] parent, [11] user ticks, [12] system ticks. */
+/** The fields of /proc/<pid>/stat after the name: [0] state, [1] parent, [11] user ticks, [12] system ticks, [13] and [14] those of its ended children. */
 function statFields(pid: number): string[] | undefined {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
