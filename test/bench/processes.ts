@@ -32,7 +32,7 @@ export function cpuSeconds(roots: number[], counts: (pid: number) => boolean = (
   for (const pid of processTree(roots).filter(counts)) {
     const fields = statFields(pid);
     // A child's ticks are its parent's once it has ended: a sum without them would fall.
-    for (const of of fields?.slice(11, 15) ?? []) ticks += Number(of);
+    for (const field of fields?.slice(11, 15) ?? []) ticks += Number(field);
   }
   return ticks / TICKS_PER_SECOND;
 }

@@ -225,7 +225,7 @@ describe('hostile callers', () => {
     );
     await rig.text('waiting', '/count');
     const statuses: string[] = [];
-    // Of one address so many would be closed without an answer, and of this one the host's own calls keep some open.
+    // From several addresses: the host closes connections beyond the limit of one address without an answer.
     const sockets = Array.from({ length: 4_800 }, (_, at) => {
       const localAddress = `127.0.1.${1 + (at % 12)}`;
       const socket = net.connect({ port: rig.port, host: '127.0.0.1', localAddress });

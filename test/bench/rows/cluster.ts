@@ -1,5 +1,4 @@
 /** What a host of several nodes costs beside one box, on one machine: its cores are shared by all nodes, the database and wrk. */
-import { readFileSync } from 'node:fs';
 import { postgresClient } from '../../../host/registry/postgres/client.ts';
 import { deploy, x402Fetch } from '../../e2e/support/callers.ts';
 import { Cluster, clusterPrograms } from '../../e2e/support/cluster.ts';
@@ -22,7 +21,6 @@ const KINDS: Record<string, string> = {
   'object write': 'write',
 };
 const POSTGRES = /^\S*\/bin\/postgres /;
-const TICKS_PER_SECOND = 100;
 
 const WORKER = `import { DurableObject } from 'cloudflare:workers';
 const value = 'x'.repeat(1024);
@@ -209,11 +207,5 @@ async function database(cluster: Cluster): Promise<{ commits: number; cpu: numbe
 
 /** Of the server and its connections, those that were closed among them. */
 function postgresSeconds(): number {
-  const servers = processTree([process.pid]).filter((pid) => POSTGRES.test(commandOf(pid)));
-  const ofClosed = servers.map((pid) => {
-    const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
-    return (Number(fields[13]) + Number(fields[14])) / TICKS_PER_SECOND;
-  });
-  return cpuSeconds(servers) + ofClosed.reduce((sum, one) => sum + one, 0);
+  return cpuSeconds(processTree([process.pid]).filter((pid) => POSTGRES.test(commandOf(pid))));
 }
