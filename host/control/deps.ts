@@ -6,6 +6,7 @@ import type { Payments } from '../payments/types.ts';
 import type { Blocks } from '../registry/blocks.ts';
 import type { Deployments } from '../registry/deployments.ts';
 import type { Domains } from '../registry/domains.ts';
+import type { Deployment } from '../registry/schema/deployments.ts';
 import type { Secrets } from '../registry/secrets.ts';
 import type { Usage } from '../registry/usage.ts';
 import type { CodeStore } from '../runtime/code-store.ts';
@@ -14,7 +15,7 @@ import type { Pipeline } from '../runtime/deploy/pipeline.ts';
 import type { LogStore } from '../runtime/logs/log-store.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
-import type { EdgeContext, StorageUsage, TenantId } from '../shared/contracts.ts';
+import type { EdgeContext, InstanceSpec, StorageUsage, TenantId } from '../shared/contracts.ts';
 import type { KeyedLock, Mutex } from '../shared/mutex.ts';
 import type { Builtin } from './builtins.ts';
 import type { KeyRing } from './deploy-keys.ts';
@@ -45,6 +46,8 @@ export interface ControlDeps {
   /** Releases the upload's hold on this bundle; deletes it if no version references it. */
   releaseCode(digest: string): Promise<void>;
   runtime: Runtime;
+  /** What an instance of the deployment, as it will be, will be started with, but its code. */
+  planInstance(row: Deployment, secrets: Record<string, string>): Promise<Omit<InstanceSpec, 'bundle'>>;
   payments: Payments;
   /** Prepaid credit that pays for renewals; undefined where the host has none. */
   renewalCredit: RenewalCredit | undefined;

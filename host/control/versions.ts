@@ -3,6 +3,7 @@
 import type { DeploymentChange, Deployments } from '../registry/deployments.ts';
 import { unfenced } from '../registry/fences.ts';
 import type { Deployment, Version } from '../registry/schema/deployments.ts';
+import type { ProbePlace } from '../runtime/deploy/probe.ts';
 import type { ControlDeps } from './deps.ts';
 
 /**
@@ -23,6 +24,22 @@ export function liveText({ version, handlers }: Pick<Deployment, 'version' | 'ha
 
 /**
  * Call it in the deployment's turn (`ControlDeps.updates`).
+ * @param changed the deployment with its new settings
+ * @returns `at` for `bringIntoService`, and where the code can be probed so that the instance that was probed takes over
+ */
+export async function planUpdate(
+  { clock, planInstance, runtime }: Pick<ControlDeps, 'clock' | 'planInstance' | 'runtime'>,
+  changed: Deployment,
+  secrets: Record<string, string>,
+): Promise<{ at: number; place(): ProbePlace | undefined }> {
+  const at = clock.now();
+  const planned = await planInstance({ ...changed, revision: changed.revision + 1, updatedAt: at }, secrets);
+  return { at, place: () => runtime.expectUpdate(planned) };
+}
+
+/**
+ * Call it in the deployment's turn (`ControlDeps.updates`).
+ * @param at business time of the change, ms: where an instance of it is there already, what that was planned with
  * @returns the deployment as it is in service now
  * @throws Problem what the runtime says of a revision that does not start; everything is then as it was before
  */
@@ -30,15 +47,16 @@ export function bringIntoService(
   deps: Pick<ControlDeps, 'secrets'> & Parts,
   present: Deployment,
   change: DeploymentChange,
+  at = deps.clock.now(),
 ): Promise<Deployment> {
   // At once: the keys that sealed what is in `change` are to be kept.
-  return deps.secrets.keepingKeys(() => replace(deps, present, change));
+  return deps.secrets.keepingKeys(() => replace(deps, present, change, at));
 }
 
-async function replace(deps: Parts, present: Deployment, change: DeploymentChange): Promise<Deployment> {
+async function replace(deps: Parts, present: Deployment, change: DeploymentChange, at: number): Promise<Deployment> {
   const { deployments, clock, runtime, routes } = deps;
   const before = await deployments.snapshot(present.tenant);
-  const updated = await deployments.update(present.tenant, change, clock.now());
+  const updated = await deployments.update(present.tenant, change, at);
   try {
     // The lease of this change does not cover what the instance writes later.
     await unfenced(() => runtime.activate(updated.slug));

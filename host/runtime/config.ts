@@ -24,6 +24,7 @@ import {
 import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
 import { OWN_CALLER_HEADER } from '../shared/own-caller.ts';
 import { type MemberConfig, PEERS_SOCKET } from './cluster-member.ts';
+import { PROBE_ENTRYPOINT, PROBE_SOCKET } from './deploy/probe-worker.ts';
 import { awayServices, pointAway, writeAway } from './objects-away.ts';
 import { objectServices, PEERS_SERVICE, writeMember, writeObjects } from './objects-config.ts';
 import { controlBinding, dataBinding, SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
@@ -52,13 +53,14 @@ export interface InstancePaths {
 
 /**
  * @param heapMb limit of the JS heap, MB; workerd exits with code 1 beyond it
+ * @param front modules before the tenant's, of a probe
  * @returns a message for `workerd serve --binary`. It holds the secrets in clear.
  */
 export function encodeConfig(
   spec: InstanceSpec,
   paths: InstancePaths,
   heapMb: number,
-  v8Flags: string[] = memoryFlags(heapMb),
+  front: CodeModule[] = [],
 ): Uint8Array {
   const bindings = boundBindings(spec.bindings);
   const away = paths.away === true;
@@ -83,7 +85,8 @@ export function encodeConfig(
   const main = list.get(0);
   main.setName('main');
   const worker = main.initWorker();
-  writeModules(worker.initModules(spec.bundle.modules.length), spec.bundle.modules);
+  const code = [...front, ...spec.bundle.modules];
+  writeModules(worker.initModules(code.length), code);
   worker.setCompatibilityDate(spec.compatibilityDate);
   const flags = worker.initCompatibilityFlags(spec.compatibilityFlags.length);
   for (const [index, flag] of spec.compatibilityFlags.entries()) flags.set(index, flag);
@@ -151,7 +154,10 @@ export function encodeConfig(
     }
   }
 
-  const entries = entrySockets(spec);
+  const entries = [
+    ...entrySockets(spec),
+    ...(front.length > 0 ? [{ name: PROBE_SOCKET, entrypoint: PROBE_ENTRYPOINT }] : []),
+  ];
   const sockets = config.initSockets(2 + entries.length + (paths.member ? 1 : 0));
   const http = writeSocket(sockets.get(0), 'http', `unix:${paths.listen}/http.sock`, assets ? ASSETS_SERVICE : 'main');
   http.setStyle(HttpOptions_Style.PROXY);
@@ -173,6 +179,7 @@ export function encodeConfig(
     socket.initService().setName(PEERS_SERVICE);
   }
 
+  const v8Flags = memoryFlags(heapMb);
   const flagList = config.initV8Flags(v8Flags.length);
   for (const [index, flag] of v8Flags.entries()) flagList.set(index, flag);
   config.initLogging().setStructuredLogging(true);

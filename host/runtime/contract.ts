@@ -22,6 +22,7 @@ import type {
   TenantId,
 } from '../shared/contracts.ts';
 import type { ObjectsCluster } from './cluster-member.ts';
+import type { ProbePlace } from './deploy/probe.ts';
 import type { LogStore } from './logs/log-store.ts';
 import type { Members } from './members.ts';
 import type { ScheduledAnswer } from './system-calls.ts';
@@ -146,8 +147,12 @@ export interface Runtime {
   acquire(key: string): Promise<AcquiredInstance>;
   /** For calls of other deployments; starts the instance if it is cold. @throws as `acquire` */
   visit(slug: string): Promise<Visit>;
-  /** `activate` may come soon: what it needs is made ready, where the slug runs. */
-  expectUpdate(slug: string): void;
+  /**
+   * `activate` may come soon: what it needs is made ready, where the slug runs.
+   * @param planned what `resolve` will then answer
+   * @returns where to probe the code: that instance takes over. Undefined where nothing runs, or it has to be another one
+   */
+  expectUpdate(planned: Omit<InstanceSpec, 'bundle'>): ProbePlace | undefined;
   /**
    * Brings the present revision (`resolve`) into service: when an instance runs, starts the new one beside it, waits
    * until it listens, switches the edges and drains the old one; no request fails. Does nothing when cold. Previews end:

@@ -9,6 +9,7 @@ import { Mutex } from '../shared/mutex.ts';
 import { instanceKey } from '../shared/previews.ts';
 import { Activity } from './activity.ts';
 import type { ExitReason, InstanceState, InstanceStatus } from './contract.ts';
+import type { ProbePlace } from './deploy/probe.ts';
 import { EdgeNotices } from './edge-notices.ts';
 import type { InstanceProcess } from './instance-process.ts';
 import { InstanceStarts, type StartOptions } from './instance-starts.ts';
@@ -162,9 +163,9 @@ export class DeploymentRunner {
     return this.#instances.alive?.spec.revision;
   }
 
-  /** An update of what runs is being checked. */
-  expectUpdate(): void {
-    this.#starts.expectUpdate();
+  /** An update of what runs is being checked. @returns where to probe its code */
+  expectUpdate(planned: Omit<InstanceSpec, 'bundle'>): ProbePlace | undefined {
+    return this.#starts.expectUpdate(planned);
   }
 
   /**

@@ -10,13 +10,14 @@ import { readLines } from '../sandbox/flood-gate.ts';
 import { type ProcessUsage, usageOf, workOf } from '../sandbox/process-tree.ts';
 import type { ConfinedProcess, ProcessEnd } from '../sandbox/spawn.ts';
 import { limitStart } from '../sandbox/start-limit.ts';
-import type { InstanceSpec } from '../shared/contracts.ts';
+import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
 import { type Standing, setTenantPriority } from '../shared/priority.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Cgroup } from './cgroups.ts';
 import type { ClusterMember } from './cluster-member.ts';
 import { encodeConfig, entrySockets } from './config.ts';
 import type { ExitReason } from './contract.ts';
+import { PROBE_SOCKET } from './deploy/probe-worker.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
 import { createMask } from './logs/mask.ts';
 import { createStackMapper } from './logs/stack.ts';
@@ -43,8 +44,8 @@ export interface InstanceProcessOptions {
   onDiagnostic(text: string): void;
   /** It is about to end by itself, for this reason. */
   onFailing?(instance: InstanceProcess, exit: InstanceExit): void;
-  /** The module that the source map belongs to. Default: the entry. */
-  mappedModule?: string;
+  /** Modules before the tenant's, of a probe: it can be asked what the code exports (`probeSocket`). */
+  front?: CodeModule[];
   /** Called while it loads the code, for those who watch that. */
   onSpawned?(instance: InstanceProcess): void;
 }
@@ -135,7 +136,12 @@ export class InstanceProcess {
       const diagnostics = instance.#readOutput(options);
       options.onSpawned?.(instance);
       prewarmed.process.stdin.end(
-        encodeConfig(spec, { ...prewarmed.inside, member: options.member?.config, away: options.away }, options.heapMb),
+        encodeConfig(
+          spec,
+          { ...prewarmed.inside, member: options.member?.config, away: options.away },
+          options.heapMb,
+          options.front,
+        ),
       );
       await instance.#listening(options.startTimeoutMs, diagnostics);
       return instance;
@@ -203,6 +209,11 @@ export class InstanceProcess {
     const forget = () => void this.#runs.delete(run);
     run.then(forget, forget);
     return run;
+  }
+
+  /** Path of the socket of a probe, where it was started with one. */
+  get probeSocket(): string {
+    return path.join(this.#listenFolder, `${PROBE_SOCKET}.sock`);
   }
 
   /** Path of the socket of one of its entrypoints; undefined where it has none of that name. */
@@ -298,10 +309,7 @@ export class InstanceProcess {
   #readOutput(options: InstanceProcessOptions): string[] {
     const { spec } = options;
     const mask = createMask(spec.secrets);
-    const mapStack = createStackMapper(
-      options.mappedModule ?? spec.bundle.modules[0]?.name ?? '',
-      spec.bundle.sourceMap,
-    );
+    const mapStack = createStackMapper(spec.bundle.modules[0]?.name ?? '', spec.bundle.sourceMap);
     const diagnostics: string[] = [];
     const onLine = (line: string): void => {
       const output = parseOutputLine(line);

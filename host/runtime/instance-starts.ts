@@ -6,9 +6,12 @@ import type { InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
 import type { RuntimeDependencies } from './contract.ts';
+import type { ProbedStart, ProbePlace } from './deploy/probe.ts';
 import type { EdgeNotices } from './edge-notices.ts';
-import { InstanceProcess } from './instance-process.ts';
+import { InstanceProcess, type InstanceProcessOptions } from './instance-process.ts';
+import type { NewLogEntry } from './logs/log-entry.ts';
 import type { Members } from './members.ts';
+import type { LoadedInstance } from './next-instance.ts';
 import {
   HARD_LIMIT,
   type PrewarmedSandbox,
@@ -43,6 +46,9 @@ export interface SlugParts {
   services: SlugServices;
 }
 
+/** Lines that code prints while it is probed, for the owner's log once it is in service. */
+const MOST_SAID = 100;
+
 export class InstanceStarts {
   readonly #options: StartOptions;
   readonly #slug: SlugParts;
@@ -63,15 +69,15 @@ export class InstanceStarts {
   ): Promise<InstanceProcess> {
     const { slug, dependencies, members, nextGeneration } = this.#options;
     const { instances, notices, objects, reports } = this.#slug;
-    const { log } = dependencies;
-    const config = { ...dependencies.config, ...limitsOf('runtime', spec.limits) };
-    const tenant = spec.tenant;
+    const { tenant } = spec;
     const generation = nextGeneration();
     reports.tenant = tenant;
-    const { services, prewarmed } = await this.#slug.services
+    const { services, prewarmed, loaded } = await this.#slug.services
       .enter(tenant, async (known) => {
+        const loaded = aside ? known?.next.takeLoaded(spec, instances.all) : undefined;
+        if (known && loaded) return { services: known, prewarmed: loaded.sandbox, loaded };
         const prewarmed = await this.#sandbox(spec, generation, known);
-        prewarmed.cgroup?.allow(config.memoryBytes * HARD_LIMIT);
+        prewarmed.cgroup?.allow(this.#config(spec).memoryBytes * HARD_LIMIT);
         const onBindingDeath = (text: string) => reports.log({ kind: 'platform', event: 'database-ended', text });
         return { services: known ?? new Services({ dependencies, spec, prewarmed, onBindingDeath }), prewarmed };
       })
@@ -81,25 +87,26 @@ export class InstanceStarts {
       });
     const placed = services.place(spec.assets);
     void prewarmed.process.ended.then(() => placed.release());
-    const starting = Promise.all([this.#join(spec, generation, prewarmed), placed.done]).then(([member]) =>
-      InstanceProcess.start({
+    const start = async () => {
+      const [member] = await Promise.all([this.#join(spec, generation, prewarmed), placed.done]);
+      return await InstanceProcess.start({
         spec,
         generation,
         first: beside?.first,
         prewarmed,
         member,
         away: members !== undefined && !member && objects.isKept(spec),
-        heapMb: config.heapMb,
-        startTimeoutMs: config.startTimeoutMs,
+        ...this.#settings(spec),
         onLog: (entry) => reports.log(entry),
         onFailing: (instance, { reason, detail }) => void notices.failed(instance, reason, detail),
-        onDiagnostic: (text) => log.debug({ tenant, slug, text }, 'workerd'),
-      }),
-    );
+      });
+    };
+    const starting = loaded ? Promise.resolve(loaded.instance) : start();
     try {
       services.showAt(path.join(dependencies.runFolder, slug));
       const [instance] = await Promise.all([starting, services.open(spec)]);
       instances.adopt(instance, aside);
+      loaded?.adopted();
       if (this.#slug.services.processesUsed) services.warm(spec.bindings);
       return instance;
     } catch (error) {
@@ -113,12 +120,82 @@ export class InstanceStarts {
     }
   }
 
-  /** An update of what runs is being checked: the sandbox for it is made. */
-  expectUpdate(): void {
+  /**
+   * An update of what runs is being checked: the sandbox for it is made.
+   * @param planned what it will be
+   * @returns where to probe its code, so that the instance that was probed takes over; undefined where that cannot be
+   */
+  expectUpdate(planned: Omit<InstanceSpec, 'bundle'>): ProbePlace | undefined {
+    const { slug, dependencies, nextGeneration } = this.#options;
+    const { current } = this.#slug.instances;
     const services = this.#slug.services.current;
-    const bindings = this.#slug.instances.current?.spec.bindings;
-    if (!services || !bindings || objectsOf(bindings, this.#options.members !== undefined)) return;
-    services.next.prepare(() => this.#beside(services, this.#options.nextGeneration(), { uid: services.uid }));
+    if (!services || current?.spec.tenant !== planned.tenant) return undefined;
+    if (this.#hasObjects(current.spec) || this.#hasObjects(planned)) return undefined;
+    // A trace of the probe is nobody's; static files take an option that allows experimental flags; and which other
+    // entrypoints there are is known only then.
+    const isInPlace =
+      Object.keys(planned.bindings.tails || {}).length === 0 &&
+      !planned.assets &&
+      (current.spec.bundle.entrypoints ?? []).length === 0;
+    const keeper = isInPlace ? this.#slug.services.keepOpen() : undefined;
+    const make = () => this.#beside(services, nextGeneration(), { uid: services.uid, judging: keeper !== undefined });
+    services.next.prepare(make);
+    if (!keeper) return undefined;
+    let loaded: LoadedInstance | undefined;
+    return {
+      start: async ({ bundle }, probed) => {
+        const sandbox = (await services.next.takeSandbox(true)) ?? (await make());
+        loaded = await this.#load({ ...planned, bundle }, sandbox, probed);
+        return loaded.instance;
+      },
+      end: (accepted) => {
+        if (loaded && accepted) services.next.keepLoaded(loaded);
+        else void loaded?.instance.kill('stopped', 'The probe is over.');
+        keeper().catch((error) => dependencies.log.warn({ err: error, slug }, 'services were not closed'));
+      },
+    };
+  }
+
+  /** Starts an instance that is not in service; nothing is told of it until it is. */
+  async #load(spec: InstanceSpec, sandbox: PrewarmedSandbox, probed: ProbedStart): Promise<LoadedInstance> {
+    const { notices, reports } = this.#slug;
+    const said: NewLogEntry[] = [];
+    let inService = false;
+    sandbox.cgroup?.allow(this.#config(spec).memoryBytes * HARD_LIMIT);
+    const instance = await InstanceProcess.start({
+      ...probed,
+      spec,
+      generation: this.#options.nextGeneration(),
+      prewarmed: sandbox,
+      ...this.#settings(spec),
+      onLog: (entry) => {
+        if (inService) reports.log(entry);
+        else if (said.length < MOST_SAID) said.push(entry);
+      },
+      onFailing: (instance, { reason, detail }) => {
+        if (inService) void notices.failed(instance, reason, detail);
+      },
+    });
+    const adopted = () => {
+      inService = true;
+      for (const entry of said.splice(0)) reports.log(entry);
+    };
+    return { instance, sandbox, adopted };
+  }
+
+  #config({ limits }: InstanceSpec) {
+    return { ...this.#options.dependencies.config, ...limitsOf('runtime', limits) };
+  }
+
+  #settings(spec: InstanceSpec): Pick<InstanceProcessOptions, 'heapMb' | 'startTimeoutMs' | 'onDiagnostic'> {
+    const { slug, dependencies } = this.#options;
+    const { heapMb, startTimeoutMs } = this.#config(spec);
+    const onDiagnostic = (text: string) => dependencies.log.debug({ tenant: spec.tenant, slug, text }, 'workerd');
+    return { heapMb, startTimeoutMs, onDiagnostic };
+  }
+
+  #hasObjects({ bindings }: Pick<InstanceSpec, 'bindings'>): boolean {
+    return objectsOf(bindings, this.#options.members !== undefined) !== undefined;
   }
 
   /** Makes an instance whose objects are the cluster's a member of it. */
@@ -141,7 +218,7 @@ export class InstanceStarts {
     const uid = known ? known.uid : tenantUser(spec.tenant);
     const special = { uid, objects: await objects.open(spec, uid, generation, instances.draining) };
     if (!known) return special.objects ? await standby.make(special) : await standby.take();
-    const waiting = special.objects ? undefined : await known.next.take();
+    const waiting = special.objects ? undefined : await known.next.takeSandbox(false);
     return waiting ?? (await this.#beside(known, generation, special));
   }
 
@@ -149,7 +226,7 @@ export class InstanceStarts {
   #beside(
     known: Services,
     generation: number,
-    special: Pick<PrewarmedSandboxOptions, 'uid' | 'objects'>,
+    special: Pick<PrewarmedSandboxOptions, 'uid' | 'objects' | 'judging'>,
   ): Promise<PrewarmedSandbox> {
     const { dependencies, cgroups } = this.#options;
     return startPrewarmedSandbox({

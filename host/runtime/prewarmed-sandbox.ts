@@ -23,6 +23,8 @@ export interface PrewarmedSandbox {
   process: ConfinedProcess;
   /** Set if cgroups enforce the limits. */
   cgroup: Cgroup | undefined;
+  /** It refuses experimental compatibility flags, and has no static files. */
+  judging: boolean;
 }
 
 export interface PrewarmedSandboxOptions {
@@ -104,6 +106,7 @@ export async function startPrewarmedSandbox({
     },
     process,
     cgroup,
+    judging,
   };
 }
 

@@ -9,11 +9,12 @@ import type { Visit } from '../bindings/services/directory.ts';
 import { IdleCores } from '../sandbox/idle-cores.ts';
 import { endLeftovers } from '../sandbox/leftovers.ts';
 import { availableMemory } from '../sandbox/process-tree.ts';
-import type { EdgeTraffic, TenantId } from '../shared/contracts.ts';
+import type { EdgeTraffic, InstanceSpec, TenantId } from '../shared/contracts.ts';
 import { ofInstanceKey } from '../shared/previews.ts';
 import { Problem } from '../shared/problem.ts';
 import { Cgroups } from './cgroups.ts';
 import type { ExitReason, InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
+import type { ProbePlace } from './deploy/probe.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
 import { type Candidate, chooseEvictions, type Eviction } from './eviction.ts';
 import { Members } from './members.ts';
@@ -139,8 +140,8 @@ class Node implements Runtime {
     return this.#runner(slug).runs.visit();
   }
 
-  expectUpdate(slug: string): void {
-    this.#runners.get(slug)?.expectUpdate();
+  expectUpdate(planned: Omit<InstanceSpec, 'bundle'>): ProbePlace | undefined {
+    return this.#runners.get(planned.slug)?.expectUpdate(planned);
   }
 
   async activate(slug: string): Promise<void> {

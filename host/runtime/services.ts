@@ -13,7 +13,7 @@ import type { BindingSet, InstanceSpec, StorageQuotas, TenantId } from '../share
 import { Problem } from '../shared/problem.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
 import type { RuntimeDependencies } from './contract.ts';
-import { NextSandbox } from './next-sandbox.ts';
+import { NextInstance } from './next-instance.ts';
 import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
 import { folderOf } from './standby.ts';
 
@@ -31,7 +31,7 @@ const PLACED = 3;
 export class Services {
   /** Folder of the sockets. */
   readonly folder: string;
-  readonly next = new NextSandbox();
+  readonly next = new NextInstance();
   /** Folders of static files, the oldest first. */
   readonly #placed = new Set<string>();
   /** How many instances use each. */

@@ -4,12 +4,23 @@
  * they are closed once nobody uses them.
  */
 import { Mutex } from '../shared/mutex.ts';
+import type { LoadedInstance } from './next-instance.ts';
 import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
 import type { Services } from './services.ts';
+
+/** One more instance, and the services that it is on. */
+export interface Entered {
+  services: Services;
+  prewarmed: PrewarmedSandbox;
+  /** It runs already. */
+  loaded?: LoadedInstance | undefined;
+}
 
 export class SharedServices {
   #current: Services | undefined;
   readonly #users = new Set<object>();
+  /** They stay open for these, too. */
+  readonly #keepers = new Set<object>();
   readonly #onUnused: () => void;
   readonly #turns = new Mutex();
 
@@ -32,10 +43,7 @@ export class SharedServices {
    * They stay open until the user leaves.
    * @param start makes the sandbox of one more instance, and the services where there are none
    */
-  enter(
-    user: object,
-    start: (known: Services | undefined) => Promise<{ services: Services; prewarmed: PrewarmedSandbox }>,
-  ): Promise<{ services: Services; prewarmed: PrewarmedSandbox }> {
+  enter(user: object, start: (known: Services | undefined) => Promise<Entered>): Promise<Entered> {
     this.#users.add(user);
     return this.#turns.run(async () => {
       const started = await start(this.#current);
@@ -44,15 +52,35 @@ export class SharedServices {
     });
   }
 
+  /**
+   * Where they are open, they stay so until the keeper lets go.
+   * @returns what lets go
+   */
+  keepOpen(): (() => Promise<void>) | undefined {
+    if (!this.#current) return undefined;
+    const keeper = {};
+    this.#keepers.add(keeper);
+    return async () => {
+      if (this.#keepers.delete(keeper)) await this.#closeUnused();
+    };
+  }
+
   /** Idempotent. Resolves when they are closed, where nobody else uses them. */
   async leave(user: object): Promise<void> {
-    if (!this.#users.delete(user)) return;
+    if (this.#users.delete(user)) await this.#closeUnused();
+  }
+
+  get #used(): boolean {
+    return this.#users.size > 0 || this.#keepers.size > 0;
+  }
+
+  async #closeUnused(): Promise<void> {
     await this.#turns.run(async () => {
-      if (this.#users.size > 0) return;
+      if (this.#used) return;
       const services = this.#current;
       this.#current = undefined;
       await services?.close();
-      if (this.#users.size === 0) this.#onUnused();
+      if (!this.#used) this.#onUnused();
     });
   }
 }

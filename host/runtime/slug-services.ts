@@ -36,6 +36,11 @@ export class SlugServices {
     return this.#shared.enter(this, start);
   }
 
+  /** As `keepOpen` of what the tenant's instances share. */
+  keepOpen(): ReturnType<SharedServices['keepOpen']> {
+    return this.#shared?.keepOpen();
+  }
+
   async leave(): Promise<void> {
     this.countCpu();
     const shared = this.#shared;

@@ -57,6 +57,7 @@ beforeEach(async () => {
     removeCode: async (digests: string[]) => void removed.push(...digests),
     assets: { collect: async () => undefined },
     releaseCode: async (digest: string) => void released.push(digest),
+    planInstance: async () => ({}),
     runtime: {
       expectUpdate: () => undefined,
       status: () => ({ state: 'warm', inFlight: 0 }),

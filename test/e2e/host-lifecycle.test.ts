@@ -80,7 +80,7 @@ describe('deploying', () => {
       422,
       /no way/,
     ],
-    ['no default export', { slug: 'broken', code: 'export const a = 1' }, 422, /default/],
+    ['no default export', { slug: 'broken', code: 'export class A {}' }, 422, /default/],
     ['a default without fetch', { slug: 'broken', code: 'export default { get() {} }' }, 422, /fetch/],
     [
       'an import of a host file',

@@ -60,8 +60,16 @@ it.each<[string, string | CodeInput, object, Partial<typeof options>?]>([
   ],
   [
     'no default export',
-    'export const a = 1',
+    'export class A {}',
     { code: 'code_rejected', message: expect.stringContaining('no default export') },
+  ],
+  [
+    'an export that workerd does not take',
+    `export const a = 1; ${GOOD}`,
+    {
+      code: 'code_rejected',
+      message: expect.stringMatching(/^The code exports a, which is no handler, class or function.*another module\.$/),
+    },
   ],
   [
     'a default without fetch',
@@ -88,7 +96,12 @@ it.each<[string, string | CodeInput, object, Partial<typeof options>?]>([
   [
     'a getter that throws',
     'export default { get fetch() { throw 1; } }',
-    { code: 'code_rejected', message: expect.stringContaining('no fetch') },
+    {
+      code: 'code_rejected',
+      message: expect.stringMatching(
+        /^The code failed while it was loaded: Error: 1\n {2}at index\.js:\S+ in get fetch$/,
+      ),
+    },
   ],
   [
     'a file of the host',

@@ -29,6 +29,7 @@ beforeEach(() => {
     inside: { listen: '/run/listen', services: '/run/services' },
     process: { ...process, ...streams, control: new PassThrough() } as unknown as PrewarmedSandbox['process'],
     cgroup: undefined,
+    judging: false,
   };
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));

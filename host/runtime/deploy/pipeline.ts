@@ -7,7 +7,7 @@ import { Bundler, type BundlerOptions } from './bundle.ts';
 import type { CodeInput } from './code-input.ts';
 import { checkCompatibility } from './compatibility.ts';
 import { type Asker, DeployTurns, type DeployTurnsOptions } from './deploy-turns.ts';
-import { type Handler, type ProbeOptions, Prober } from './probe.ts';
+import { type Handler, type ProbeOptions, type ProbePlace, Prober } from './probe.ts';
 
 export interface PipelineOptions extends BundlerOptions, ProbeOptions, Omit<DeployTurnsOptions, 'now'> {
   codeStore: CodeStore;
@@ -25,8 +25,8 @@ export interface AcceptOptions {
   secrets?: Record<string, string>;
   vars?: InstanceSpec['vars'];
   bindings?: InstanceSpec['bindings'];
-  /** Called when its turn has come, and the code is being bundled. */
-  begun?(): void;
+  /** Where to load it instead of a throwaway sandbox, when its turn has come. Undefined: in one. */
+  place?: (() => ProbePlace | undefined) | undefined;
 }
 
 export interface AcceptedCode {
@@ -62,16 +62,15 @@ export class Pipeline {
       // First, because another process works on it while this one is busy starting sandboxes.
       const bundling = this.#bundler.bundle(input);
       bundling.catch(() => undefined);
-      const sandbox = this.#prober.prepare();
-      options.begun?.();
+      const place = options.place?.() ?? this.#prober.prepare();
       const bundle = await bundling.catch((error) => {
-        void sandbox.discard();
+        place.end(false);
         throw error;
       });
       const staged = this.#options.codeStore.stage(bundle);
       try {
         const yielding = options.asker.kind === 'stranger';
-        const { handlers, entrypoints } = await this.#prober.probe({ ...options, bundle, yielding }, sandbox);
+        const { handlers, entrypoints } = await this.#prober.probe({ ...options, bundle, yielding }, place);
         refuseWithout(handlers, options);
         return { digest: await staged.keep(entrypoints), bytes: codeBytes(bundle), handlers };
       } catch (error) {
@@ -88,9 +87,10 @@ export class Pipeline {
    */
   async check(digest: string, options: Omit<AcceptOptions, 'crons'>): Promise<void> {
     checkCompatibility(options.compatibilityDate, options.compatibilityFlags, this.#options.now());
-    await this.#turns.run(options.asker, async () =>
-      this.#prober.probe({ ...options, bundle: await this.#options.codeStore.get(digest) }),
-    );
+    await this.#turns.run(options.asker, async () => {
+      const bundle = await this.#options.codeStore.get(digest);
+      await this.#prober.probe({ ...options, bundle }, options.place?.());
+    });
   }
 
   /** What was accepted is not paid for: it counts against whoever asked. */

@@ -1,30 +1,49 @@
 /**
- * The module that a probe runs before the tenant's: it imports the tenant's entry and tells what that exports. It runs
- * beside hostile code, so it takes its tools before that code is loaded; what it says is only about that code anyway.
+ * The module that a probe puts before the tenant's: it exports what the tenant's entry exports, and one entrypoint more,
+ * which tells what that is. It runs beside hostile code, so it takes its tools before that code is loaded; what it says
+ * is only about that code anyway.
  */
+import type { CodeModule } from '../../shared/contracts.ts';
 
-export const PROBE_MODULE = 'turnpike-probe.js';
-export const TOOLS_MODULE = 'turnpike-probe-tools.js';
+/** Name of the entrypoint; no entrypoint of a tenant's is called by such a name (bindings/services/names.ts). */
+export const PROBE_ENTRYPOINT = 'turnpike probe';
+/** The socket that leads to it is `<this>.sock`. */
+export const PROBE_SOCKET = 'probe';
+
+const PROBE_MODULE = 'turnpike-probe.js';
+const TOOLS_MODULE = 'turnpike-probe-tools.js';
 
 /** Handlers that a default export may have. */
 export const HANDLERS = ['fetch', 'scheduled', 'queue', 'tail'] as const;
 
-export const TOOLS_SOURCE = `
+const TOOLS_SOURCE = `
 import { WorkerEntrypoint } from 'cloudflare:workers';
 const { stringify } = JSON;
-const { getPrototypeOf } = Object;
 const AnswerResponse = Response;
 const { isPrototypeOf } = Object.prototype;
 const { apply } = Reflect;
 const isEntrypoint = (found) => apply(isPrototypeOf, WorkerEntrypoint, [found]);
-export { stringify, getPrototypeOf, AnswerResponse, isEntrypoint };
+export { stringify, AnswerResponse, isEntrypoint };
 `;
 
-/** @param entry name of the tenant's entry module; @param classes names that it should export classes by */
-export function probeSource(entry: string, classes: string[]): string {
+/**
+ * The modules to put before the tenant's.
+ * @param entry name of the tenant's entry module; @param classes names that it should export classes by
+ */
+export function probeModules(entry: string, classes: string[]): CodeModule[] {
+  const module = (name: string, text: string): CodeModule => ({
+    name,
+    type: 'esModule',
+    body: new TextEncoder().encode(text),
+  });
+  return [module(PROBE_MODULE, probeSource(entry, classes)), module(TOOLS_MODULE, TOOLS_SOURCE)];
+}
+
+function probeSource(entry: string, classes: string[]): string {
   return `
-import { stringify, getPrototypeOf, AnswerResponse, isEntrypoint } from './${TOOLS_MODULE}';
+import { stringify, AnswerResponse, isEntrypoint } from './${TOOLS_MODULE}';
 import * as tenant from ${JSON.stringify(`./${entry}`)};
+export * from ${JSON.stringify(`./${entry}`)};
 function look() {
   if (!('default' in tenant)) return { handlers: [], kind: 'none' };
   const found = tenant.default;
@@ -58,10 +77,14 @@ function entrypoints() {
   }
   return names;
 }
-export default {
+const probe = {
   fetch() {
     return new AnswerResponse(stringify({ ...look(), missing: missing(), entrypoints: entrypoints() }));
   },
 };
+export { probe as ${JSON.stringify(PROBE_ENTRYPOINT)} };
+// workerd takes no default export of another type; the probe tells of it.
+const own = tenant.default;
+export default typeof own === 'function' || (typeof own === 'object' && own !== null) ? own : {};
 `;
 }

@@ -1,6 +1,7 @@
 /**
- * Loads a version once in a throwaway sandbox before it may go live: catches what workerd would refuse or, worse, would
- * start with happily (no default export, a default without handlers), and tells which handlers there are.
+ * Loads a version once before it may go live, in a throwaway sandbox or where it is to run: catches what workerd would
+ * refuse or, worse, would start with happily (no default export, a default without handlers), and tells which handlers
+ * there are.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -13,11 +14,11 @@ import type { Sandbox } from '../../sandbox/confinement.ts';
 import { limitStart } from '../../sandbox/start-limit.ts';
 import type { BindingSet, CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
 import { type FieldError, Problem } from '../../shared/problem.ts';
-import { InstanceProcess } from '../instance-process.ts';
+import { InstanceProcess, type InstanceProcessOptions } from '../instance-process.ts';
 import { nodeHint } from '../node-flags.ts';
-import { type PrewarmedSandbox, sandboxFolders, startPrewarmedSandbox } from '../prewarmed-sandbox.ts';
+import { sandboxFolders, startPrewarmedSandbox } from '../prewarmed-sandbox.ts';
 import { getText } from '../system-calls.ts';
-import { HANDLERS, PROBE_MODULE, probeSource, TOOLS_MODULE, TOOLS_SOURCE } from './probe-worker.ts';
+import { HANDLERS, PROBE_SOCKET, probeModules } from './probe-worker.ts';
 
 export interface ProbeOptions {
   sandbox: Sandbox;
@@ -67,10 +68,15 @@ const report = z.object({
   entrypoints: z.array(z.string()),
 });
 
-export interface ProbeSandbox {
-  started: Promise<PrewarmedSandbox>;
-  /** Ends it; resolves when it is gone. */
-  discard(): Promise<void>;
+/** What a probe gives to whoever starts the instance. */
+export type ProbedStart = Required<Pick<InstanceProcessOptions, 'front' | 'onSpawned'>>;
+
+/** Where a version is loaded, once. */
+export interface ProbePlace {
+  /** @throws Problem */
+  start(subject: ProbeSubject, probed: ProbedStart): Promise<InstanceProcess>;
+  /** Nobody asks it any more. @param accepted whether the code may run */
+  end(accepted: boolean): void;
 }
 
 export class Prober {
@@ -80,22 +86,34 @@ export class Prober {
     this.#options = options;
   }
 
-  /** Starts a sandbox, while the code for it is still being made. Each is for one call of `probe`, or is discarded. */
-  prepare(): ProbeSandbox {
-    const { sandbox, runFolder } = this.#options;
+  /** Starts a throwaway sandbox, while the code for it is still being made. Each is for one call of `probe`, or is ended. */
+  prepare(): ProbePlace {
+    const { sandbox, runFolder, heapMb, startTimeoutMs } = this.#options;
     const folder = mkdtempSync(path.join(runFolder, '.probe-'));
     // Nothing to talk to: loading a module must not need anything.
     const started = startPrewarmedSandbox({ sandbox, ...sandboxFolders(folder), judging: true });
     // Whoever probes with it is told.
     started.catch(() => undefined);
+    const discard = async () => {
+      const prewarmed = await started.catch(() => undefined);
+      prewarmed?.process.kill();
+      await prewarmed?.process.ended;
+      rmSync(folder, { recursive: true, force: true });
+    };
     return {
-      started,
-      async discard() {
-        const prewarmed = await started.catch(() => undefined);
-        prewarmed?.process.kill();
-        await prewarmed?.process.ended;
-        rmSync(folder, { recursive: true, force: true });
-      },
+      start: async (subject, probed) =>
+        await InstanceProcess.start({
+          ...probed,
+          spec: probeSpec(subject),
+          generation: 0,
+          prewarmed: await started,
+          heapMb,
+          startTimeoutMs,
+          onLog: () => undefined,
+          onDiagnostic: () => undefined,
+        }),
+      // The answer does not wait for its end.
+      end: () => void discard(),
     };
   }
 
@@ -104,45 +122,43 @@ export class Prober {
    * Cloudflare. And the other entrypoints
    * @throws Problem code_rejected
    */
-  async probe(subject: ProbeSubject, sandbox = this.prepare()): Promise<Found> {
-    const { heapMb, startTimeoutMs } = this.#options;
-    let instance: InstanceProcess | undefined;
+  async probe(subject: ProbeSubject, place = this.prepare()): Promise<Found> {
+    const { modules } = subject.bundle;
+    const bindings = subject.bindings ?? NO_BINDINGS;
+    let stopWatching = () => {};
+    let accepted = false;
     try {
-      instance = await InstanceProcess.start({
-        spec: probeSpec(subject),
-        generation: 0,
-        prewarmed: await sandbox.started,
-        heapMb,
-        startTimeoutMs,
-        mappedModule: subject.bundle.modules[0]?.name ?? '',
-        onLog: () => undefined,
-        onDiagnostic: () => undefined,
-        onSpawned: (spawned) => this.#watch(spawned, subject),
+      const instance = await place.start(subject, {
+        front: probeModules(modules[0]?.name ?? '', exportedClasses(bindings)),
+        onSpawned: (spawned) => {
+          stopWatching = this.#watch(spawned, subject);
+        },
       });
-      const { socket, ended } = instance;
+      const { probeSocket, ended } = instance;
       const late = new AbortController();
       const answered = limitStart(
-        () => instance?.pid,
+        () => instance.pid,
         ANSWER_MS,
         () => late.abort(),
       );
-      const text = await getText(socket, late.signal)
+      const text = await getText(probeSocket, late.signal)
         .catch(() => undefined)
         .finally(answered);
       // It was ended while it answered: then that says more.
       if (text === undefined && !instance.alive) throw new Problem('start_failed', (await ended).detail);
-      return judge(text, ownEntrypoints(subject.bindings ?? NO_BINDINGS));
+      const found = judge(text, ownEntrypoints(bindings));
+      accepted = true;
+      return found;
     } catch (error) {
-      throw rejection(error, subject.bundle.modules, subject.compatibilityFlags);
+      throw rejection(error, modules, subject.compatibilityFlags);
     } finally {
-      // The answer does not wait for its end.
-      void instance?.kill('stopped', 'The probe is over.');
-      void sandbox.discard();
+      stopWatching();
+      place.end(accepted);
     }
   }
 
-  /** Ends a probe that computes or allocates for too long. */
-  #watch(instance: InstanceProcess, subject: ProbeSubject): void {
+  /** Ends one that computes or allocates for too long, until the probe is over. */
+  #watch(instance: InstanceProcess, subject: ProbeSubject): () => void {
     const { memoryBytes, loadCpuMs = LOAD_CPU_MS } = this.#options;
     let settled = !subject.yielding || instance.weigh('steady');
     const timer = setInterval(() => {
@@ -160,36 +176,23 @@ export class Prober {
         );
       }
     }, WATCH_MS);
-    void instance.ended.then(() => clearInterval(timer));
+    const stop = () => clearInterval(timer);
+    void instance.ended.then(stop);
+    return stop;
   }
 }
 
 function probeSpec(subject: ProbeSubject): InstanceSpec {
-  const { bundle } = subject;
-  const entry = bundle.modules[0]?.name ?? '';
-  const bindings = subject.bindings ?? NO_BINDINGS;
-  const own = (name: string, text: string): CodeModule => ({
-    name,
-    type: 'esModule',
-    body: new TextEncoder().encode(text),
-  });
   return {
     slug: 'probe',
     tenant: 'probe',
     revision: 'probe',
-    bundle: {
-      modules: [
-        own(PROBE_MODULE, probeSource(entry, exportedClasses(bindings))),
-        own(TOOLS_MODULE, TOOLS_SOURCE),
-        ...bundle.modules,
-      ],
-      sourceMap: bundle.sourceMap,
-    },
+    bundle: { ...subject.bundle, entrypoints: [] },
     compatibilityDate: subject.compatibilityDate,
     compatibilityFlags: subject.compatibilityFlags,
     secrets: subject.secrets ?? {},
     vars: subject.vars ?? {},
-    bindings: withoutObjects(bindings),
+    bindings: withoutObjects(subject.bindings ?? NO_BINDINGS),
     crons: [],
     egressAllow: [],
   };
@@ -252,6 +255,12 @@ function rejection(error: unknown, modules: CodeModule[], compatibilityFlags: st
   if (!(error instanceof Problem) || error.code === 'code_rejected') return error;
   const text = error.message
     .replaceAll(/^service (main|system): /gm, '')
+    // It follows from what is said before.
+    .replace(new RegExp(`\\n?^Socket "${PROBE_SOCKET}" refers to .*$`, 'm'), '')
+    .replace(
+      /^Uncaught TypeError: Incorrect type for map entry '(.*)': .*$/m,
+      'The code exports $1, which is no handler, class or function: workerd takes nothing else from the entry module. Do not export it there, or move it to another module.',
+    )
     .replace(/^Uncaught /, 'The code failed while it was loaded: ')
     .replace(/No such module "(node:[^"]*)"\./, (said, name: string) => `${said} ${nodeHint(name, compatibilityFlags)}`)
     .replace(

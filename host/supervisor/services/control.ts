@@ -37,7 +37,7 @@ import {
 import { egress, storage } from './binding-processes.ts';
 import { controlSocket } from './edge-processes.ts';
 import { config, folders, log, settingOrigins, version } from './given.ts';
-import { instanceClient, others, runtime, tenantData } from './instances.ts';
+import { instanceClient, instanceSpecs, others, runtime, tenantData } from './instances.ts';
 import { moveClock, nodes, updates } from './nodes.ts';
 import { nodeHistory, observation, startedAt } from './observation.ts';
 import { network, payments } from './payments.ts';
@@ -92,6 +92,7 @@ export const controlDeps = service({
     payments,
     tenantData,
     instanceClient,
+    instanceSpecs,
     assetStore,
     codeStore,
     removeCode,
@@ -99,7 +100,9 @@ export const controlDeps = service({
     timedWork,
     updates,
   },
-  start({ stores, network, tenantData, codeStore, assetStore, instanceClient, timedWork, ...values }): ControlDeps {
+  start(needed): ControlDeps {
+    const { stores, network, tenantData, codeStore, assetStore, instanceClient, instanceSpecs, timedWork, ...values } =
+      needed;
     const { deployments, secrets, domains, usage, blocks } = stores;
     const { builtins, config, publicUrl } = values;
     const enabled = builtins.filter(({ name }) => config.builtinTenants.enabled.includes(name));
@@ -118,6 +121,7 @@ export const controlDeps = service({
       renewalCredit: renewalCredit(enabled, apis),
       askSystem: instanceClient.askSystem,
       storageUsage: tenantData.usage,
+      planInstance: instanceSpecs.planned,
       async releaseCode(digest) {
         codeStore.release(digest);
         await values.removeCode([digest]).catch((error: Error) => {

@@ -10,6 +10,7 @@ import { suspendedBindings, suspendedBundle, suspension } from '../../control/su
 import { tollView } from '../../control/toll-view.ts';
 import type { Payments } from '../../payments/index.ts';
 import type { Deployments } from '../../registry/deployments.ts';
+import type { Deployment } from '../../registry/schema/deployments.ts';
 import type { Runtime } from '../../runtime/contract.ts';
 import { createRuntime } from '../../runtime/runtime.ts';
 import type { AssetSettings, InstanceAssets, InstanceSpec, TenantId } from '../../shared/contracts.ts';
@@ -157,7 +158,7 @@ export const others = service({
 });
 
 /** What a start of an instance reads of its deployment. */
-const instanceSpecs = service({
+export const instanceSpecs = service({
   name: 'instance specs',
   needs: { config, stores, codeStore, assetStore, builtins, companions, ownCallerKey },
   start({ config, stores: { deployments, secrets }, codeStore, assetStore, builtins, companions, ownCallerKey }) {
@@ -166,27 +167,35 @@ const instanceSpecs = service({
         const socket = companions[name];
         return socket === undefined ? [] : [`unix:${socket}`];
       });
-    return async function resolve(slug: string, preview?: string): Promise<InstanceSpec> {
+    /** Of a deployment as it is, or will be, with these secrets. */
+    async function planned(row: Deployment, values: Record<string, string>): Promise<Omit<InstanceSpec, 'bundle'>> {
+      const { slug, tenant, compatibilityDate, compatibilityFlags, bindings, limits, vars, assets, crons } = row;
+      const revision = Object.keys(limits).length > 0 ? `${row.revision} ${JSON.stringify(limits)}` : `${row.revision}`;
+      return {
+        ...{ slug, tenant, revision, deployedAt: row.updatedAt },
+        ...{ compatibilityDate, compatibilityFlags, bindings, limits, vars, crons },
+        secrets: values,
+        sharedSpace: sharedSpace(row.owner),
+        ownCaller: ownCaller(tenant, ownCallerKey),
+        assets: assets ? await assetsOf(assetStore, tenant, assets) : undefined,
+        egressAllow: [...(config.runtime.egressAllow[slug] ?? []), ...(row.builtin ? companionsOf(slug) : [])],
+      };
+    }
+    async function resolve(slug: string, preview?: string): Promise<InstanceSpec> {
       const row = await deployments.bySlug(slug);
       if (row?.state !== 'active')
         throw new Problem('not_found', `${slug} is not running: it is ${row?.state ?? 'not deployed'}.`);
-      const { tenant, compatibilityDate, bindings, limits } = row;
-      const always = {
-        ...{ slug, tenant, deployedAt: row.updatedAt, compatibilityDate, bindings, limits },
-        sharedSpace: sharedSpace(row.owner),
-        ownCaller: ownCaller(tenant, ownCallerKey),
-      };
-      const revision = Object.keys(limits).length > 0 ? `${row.revision} ${JSON.stringify(limits)}` : `${row.revision}`;
+      const { tenant } = row;
       const suspended = suspension(row);
       if (suspended && preview !== undefined) throw suspended;
       if (suspended) {
+        const plan = await planned({ ...row, assets: null }, {});
         return {
-          ...always,
-          bindings: suspendedBindings(bindings),
-          revision: `${revision} suspended`,
+          ...plan,
+          bindings: suspendedBindings(row.bindings),
+          revision: `${plan.revision} suspended`,
           bundle: suspendedBundle(suspended),
           compatibilityFlags: [],
-          secrets: {},
           vars: {},
           crons: [],
           egressAllow: [],
@@ -197,19 +206,13 @@ const instanceSpecs = service({
         throw new Problem('not_found', `${slug} has no such version any more; turnpike versions lists them.`);
       // All else is as it is for the one that is live.
       const { digest, assets } = version ?? row;
-      return {
-        ...always,
-        ...(version ? { deployedAt: version.createdAt } : {}),
-        revision: version ? `${revision}, preview of version ${version.version}` : revision,
-        bundle: await codeStore.get(digest),
-        compatibilityFlags: row.compatibilityFlags,
-        secrets: await secrets.reveal(tenant),
-        vars: row.vars,
-        assets: assets ? await assetsOf(assetStore, tenant, assets) : undefined,
-        crons: row.crons,
-        egressAllow: [...(config.runtime.egressAllow[slug] ?? []), ...(row.builtin ? companionsOf(slug) : [])],
-      };
-    };
+      const plan = await planned({ ...row, assets }, await secrets.reveal(tenant));
+      const bundle = await codeStore.get(digest);
+      if (!version) return { ...plan, bundle };
+      const revision = `${plan.revision}, preview of version ${version.version}`;
+      return { ...plan, deployedAt: version.createdAt, revision, bundle };
+    }
+    return { planned, resolve };
   },
 });
 
@@ -254,7 +257,7 @@ export const runtime = service({
       sandbox,
       clock,
       log,
-      resolve: values.instanceSpecs,
+      resolve: values.instanceSpecs.resolve,
       ...(values.clusteredObjects && { cluster: values.clusteredObjects.cluster }),
       storage: {
         open: (tenant) => storage.channel().call('open', tenant),

@@ -5,6 +5,7 @@ import type { CodeVersion } from '../../../registry/deployment-versions.ts';
 import type { DeploymentChange, DeploymentSettings } from '../../../registry/deployments.ts';
 import type { DeployKey } from '../../../registry/schema/deploy-keys.ts';
 import type { Deployment } from '../../../registry/schema/deployments.ts';
+import type { ProbePlace } from '../../../runtime/deploy/probe.ts';
 import type { BindingSet } from '../../../shared/contracts.ts';
 import { Problem } from '../../../shared/problem.ts';
 import { readBody } from '../../../shared/request-body.ts';
@@ -22,7 +23,7 @@ import { describe, previewView } from '../../metadata.ts';
 import { askerOf, makerOf, requireOwner, stillChangeable } from '../../ownership.ts';
 import { checkServices } from '../../service-calls.ts';
 import { changedSettings, checkDatabases, checkNames, checkPayTo, storedRoutes } from '../../settings.ts';
-import { bringIntoService, keepPreview, liveText } from '../../versions.ts';
+import { bringIntoService, keepPreview, liveText, planUpdate } from '../../versions.ts';
 
 /** What decides whether code loads, beside the code: a deployment that does not run would fail with its next request. */
 const LOADED_WITH = [
@@ -35,7 +36,7 @@ const LOADED_WITH = [
 ] as const;
 
 export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endpoint {
-  const { config, deployments, pipeline, secrets, logs, runtime, updates } = deps;
+  const { config, deployments, pipeline, secrets, logs, updates } = deps;
   return {
     method: 'PUT',
     path: '/_admin/code/:slug',
@@ -99,7 +100,9 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     const { tenant, slug } = present;
     const settings: DeploymentSettings = { ...present, ...(await givenAssets(input, tenant)) };
     checkNames(settings, await deployments.secretNames(tenant));
-    const code = hasCode(input) ? await accept(input, settings, present) : await liveCode(present);
+    const code = hasCode(input)
+      ? await accept(input, settings, present, await secrets.reveal(tenant))
+      : await liveCode(present);
     try {
       const kept = { ...code, assets: settings.assets, madeBy: makerOf(owner) };
       const added = await keepPreview(deps, present, kept);
@@ -133,11 +136,23 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     if (input.bindings ?? input.secrets ?? input.secretChanges)
       checkDatabases(settings, await futureSecrets(input, deployment.tenant));
     if (input.bindings) await checkServices(deps, { ...deployment, bindings: input.bindings });
-    const code = hasCode(input) ? { ...(await accept(input, settings, deployment)), madeBy } : undefined;
+    const { tenant } = deployment;
+    const isLoaded = hasCode(input) || LOADED_WITH.some((name) => input[name] !== undefined);
+    const future = isLoaded ? await futureSecrets(input, tenant) : {};
+    const { at, place } = await planUpdate(deps, { ...deployment, ...settings }, future);
+    if (!hasCode(input)) {
+      if (isLoaded) {
+        const asker = askerOf(deployment);
+        await pipeline.check(deployment.digest, { ...settings, secrets: future, asker, place });
+      }
+      return await bringIntoService(deps, deployment, changeOf(input, settings, tenant), at);
+    }
+    const code = await accept(input, settings, deployment, future, place);
     try {
-      return await change(deployment, input, settings, code);
+      const kept = { ...code, madeBy, note: 'update' };
+      return await bringIntoService(deps, deployment, { ...changeOf(input, settings, tenant), code: kept }, at);
     } finally {
-      if (code) await deps.releaseCode(code.digest);
+      await deps.releaseCode(code.digest);
     }
   }
 
@@ -145,39 +160,21 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     input: DeploymentInput,
     settings: DeploymentSettings,
     deployment: Deployment,
+    secrets: Record<string, string>,
+    place?: () => ProbePlace | undefined,
   ): Promise<CodeVersion> {
-    const secrets = await futureSecrets(input, deployment.tenant);
-    const { spentMs: _, ...code } = await pipeline.accept(input, {
-      ...settings,
-      secrets,
-      asker: askerOf(deployment),
-      begun: () => runtime.expectUpdate(deployment.slug),
-    });
+    const asker = askerOf(deployment);
+    const { spentMs: _, ...code } = await pipeline.accept(input, { ...settings, secrets, asker, place });
     return code;
   }
 
-  async function change(
-    deployment: Deployment,
-    input: DeploymentInput,
-    settings: DeploymentSettings,
-    code: (CodeVersion & { madeBy: string }) | undefined,
-  ): Promise<Deployment> {
-    const { tenant } = deployment;
-    if (!code && LOADED_WITH.some((name) => input[name] !== undefined)) {
-      await pipeline.check(deployment.digest, {
-        ...settings,
-        secrets: await futureSecrets(input, tenant),
-        asker: askerOf(deployment),
-      });
-    }
-    const change: DeploymentChange = {
+  function changeOf(input: DeploymentInput, settings: DeploymentSettings, tenant: string): DeploymentChange {
+    return {
       // Only what was given: what others set by other ways stays.
       settings: Object.fromEntries(Object.entries(settings).filter(([name]) => Object.hasOwn(input, name))),
-      ...(code ? { code: { ...code, note: 'update' } } : {}),
       ...(input.secrets ? { secrets: secrets.seal(tenant, input.secrets) } : {}),
       ...(input.secretChanges ? { secretChanges: splitChanges(tenant, input.secretChanges) } : {}),
     };
-    return bringIntoService(deps, deployment, change);
   }
 
   async function givenAssets(

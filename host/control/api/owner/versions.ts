@@ -8,7 +8,7 @@ import { type Endpoint, json, jsonBody } from '../../endpoint.ts';
 import { describe, iso, previewView } from '../../metadata.ts';
 import { askerOf, makerOf, requireOwner, stillChangeable } from '../../ownership.ts';
 import { suspension } from '../../suspension.ts';
-import { bringIntoService, KEPT_VERSIONS } from '../../versions.ts';
+import { bringIntoService, KEPT_VERSIONS, planUpdate } from '../../versions.ts';
 
 export function versionsEndpoint(deps: ControlDeps): Endpoint {
   return {
@@ -103,20 +103,11 @@ async function rollBack(
   if (crons.length > 0 && !target.handlers.includes('scheduled')) {
     throw fieldProblem('/version', `is a version without scheduled(), which the deployment's crons need`);
   }
-  const { digest, bytes, handlers } = target;
-  await deps.pipeline.check(digest, {
-    ...deployment,
-    secrets: await deps.secrets.reveal(tenant),
-    asker: askerOf(deployment),
-  });
-  return bringIntoService(deps, deployment, {
-    code: {
-      digest,
-      bytes,
-      handlers,
-      note: version > deployment.version ? `promote ${version}` : `rollback to ${version}`,
-      madeBy,
-    },
-    settings: { assets: target.assets },
-  });
+  const { digest, bytes, handlers, assets } = target;
+  const secrets = await deps.secrets.reveal(tenant);
+  const { at, place } = await planUpdate(deps, { ...deployment, assets }, secrets);
+  await deps.pipeline.check(digest, { ...deployment, secrets, asker: askerOf(deployment), place });
+  const note = version > deployment.version ? `promote ${version}` : `rollback to ${version}`;
+  const change = { code: { digest, bytes, handlers, note, madeBy }, settings: { assets } };
+  return bringIntoService(deps, deployment, change, at);
 }
