@@ -23,27 +23,12 @@ import type {
 } from '../shared/contracts.ts';
 import type { ObjectsCluster } from './cluster-member.ts';
 import type { ProbePlace } from './deploy/probe.ts';
+import type { ExitReason } from './exit-reason.ts';
 import type { LogStore } from './logs/log-store.ts';
 import type { Members } from './members.ts';
 import type { ScheduledAnswer } from './system-calls.ts';
 
 export type InstanceState = 'cold' | 'starting' | 'warm' | 'draining';
-
-/** Why an instance ended. The first group is the host's own doing, the second the tenant's. */
-export type ExitReason =
-  | 'idle'
-  /** `bloated`: idle and using much memory. The word is part of the API, so it stays. */
-  | 'swollen'
-  | 'memory_pressure'
-  | 'replaced'
-  | 'stopped'
-  | 'shutdown'
-  | 'cpu_exceeded'
-  | 'memory_exceeded'
-  | 'files_exceeded'
-  | 'storage_exceeded'
-  | 'start_failed'
-  | 'crashed';
 
 export interface LastExit {
   reason: ExitReason;

@@ -8,9 +8,10 @@ import type { EdgeTraffic, InstanceSpec, ServingInstance, TenantId } from '../sh
 import { Mutex } from '../shared/mutex.ts';
 import { instanceKey } from '../shared/previews.ts';
 import { Activity } from './activity.ts';
-import type { ExitReason, InstanceState, InstanceStatus } from './contract.ts';
+import type { InstanceState, InstanceStatus } from './contract.ts';
 import type { ProbePlace } from './deploy/probe.ts';
 import { EdgeNotices } from './edge-notices.ts';
+import type { ExitReason } from './exit-reason.ts';
 import type { InstanceProcess } from './instance-process.ts';
 import { InstanceStarts, type StartOptions } from './instance-starts.ts';
 import type { JointUpdate } from './joint-updates.ts';

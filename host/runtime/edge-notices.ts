@@ -1,7 +1,8 @@
 /** What the edges are told of the instances of one slug. A notice that does not arrive never ends anything. */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ProblemCode } from '../shared/problem.ts';
-import type { ExitReason, RuntimeDependencies } from './contract.ts';
+import type { RuntimeDependencies } from './contract.ts';
+import type { ExitReason } from './exit-reason.ts';
 import type { InstanceProcess } from './instance-process.ts';
 
 /** How long the edges may take to hear of a kill before it happens, ms. */

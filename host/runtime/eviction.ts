@@ -1,5 +1,5 @@
 /** Which instances end, and why: pure decisions over what is known of each. */
-import type { ExitReason } from './contract.ts';
+import type { ExitReason } from './exit-reason.ts';
 
 export interface Candidate {
   /** Or the key of a preview's instance. */

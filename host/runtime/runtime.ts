@@ -13,10 +13,11 @@ import type { EdgeTraffic, InstanceSpec, TenantId } from '../shared/contracts.ts
 import { ofInstanceKey } from '../shared/previews.ts';
 import { Problem } from '../shared/problem.ts';
 import { Cgroups } from './cgroups.ts';
-import type { ExitReason, InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
+import type { InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
 import type { ProbePlace } from './deploy/probe.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
 import { type Candidate, chooseEvictions, type Eviction } from './eviction.ts';
+import type { ExitReason } from './exit-reason.ts';
 import { Members } from './members.ts';
 import type { PrewarmedSandboxOptions } from './prewarmed-sandbox.ts';
 import { SharedServices } from './shared-services.ts';

@@ -2,8 +2,9 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
-import type { ExitReason, RuntimeDependencies } from './contract.ts';
+import type { RuntimeDependencies } from './contract.ts';
 import { type EdgeNotices, isFailure } from './edge-notices.ts';
+import type { ExitReason } from './exit-reason.ts';
 import { InService } from './in-service.ts';
 import type { CountLimits } from './instance-count.ts';
 import type { InstanceExit, InstanceProcess } from './instance-process.ts';

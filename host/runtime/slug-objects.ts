@@ -8,7 +8,7 @@ import { objectsFolder, passingFolder, removePassed } from '../bindings/durable-
 import type { InstanceSpec, StorageQuotas, TenantId } from '../shared/contracts.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
 import type { MemberPart } from './cluster-member.ts';
-import type { ExitReason } from './contract.ts';
+import type { ExitReason } from './exit-reason.ts';
 import type { InstanceProcess } from './instance-process.ts';
 import { ObjectsDisk } from './objects-disk.ts';
 import type { PrewarmedSandboxOptions } from './prewarmed-sandbox.ts';

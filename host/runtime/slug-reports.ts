@@ -1,6 +1,7 @@
 /** What is told of the instances of one slug: to its owner by the log, to the host by events, to callers by its record. */
 import type { TenantId } from '../shared/contracts.ts';
-import type { ExitReason, RuntimeDependencies, RuntimeEvent } from './contract.ts';
+import type { RuntimeDependencies, RuntimeEvent } from './contract.ts';
+import type { ExitReason } from './exit-reason.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
 import { TrackRecord } from './track-record.ts';
 

@@ -6,7 +6,7 @@
 import { CpuShare } from '../sandbox/cpu-share.ts';
 import { type ProcessUsage, wantedMsOf } from '../sandbox/process-tree.ts';
 import type { Standing } from '../shared/priority.ts';
-import type { ExitReason } from './contract.ts';
+import type { ExitReason } from './exit-reason.ts';
 import type { InstanceProcess } from './instance-process.ts';
 import { StallWatch } from './stall-watch.ts';
 

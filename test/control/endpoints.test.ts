@@ -69,6 +69,7 @@ it('a follower of a log that does not read costs a bounded amount of memory', as
     deployments: { bySlug: async () => deployment },
     payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
     runtime: { expectUpdate: () => undefined },
+    planInstance: async () => ({}),
   } as unknown as ControlDeps;
   const response = (await logsEndpoint(parts).handle(
     call('GET', '/_admin/abc/logs', { accept: 'text/event-stream' }),
@@ -110,6 +111,7 @@ it.each([
     deployments: { bySlug: async () => deployment },
     payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
     runtime: { expectUpdate: () => undefined },
+    planInstance: async () => ({}),
   } as unknown as ControlDeps;
   const response = (await logsEndpoint(parts).handle(
     call('GET', `/_admin/abc/logs${query}`, { accept: 'text/event-stream', ...headers }),
@@ -135,6 +137,7 @@ it('a follower is told that it is live when the edges have been told, and not be
     deployments: { bySlug: async () => deployment },
     payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
     runtime: { expectUpdate: () => undefined },
+    planInstance: async () => ({}),
   } as unknown as ControlDeps;
   const asked = call('GET', '/_admin/abc/logs?requests=true', { accept: 'text/event-stream' });
   const response = (await logsEndpoint(parts).handle(asked)) as Response;
@@ -162,6 +165,7 @@ it('a follower who left while the deployment was looked up is not followed for e
     },
     payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
     runtime: { expectUpdate: () => undefined },
+    planInstance: async () => ({}),
   } as unknown as ControlDeps;
   const made = call('GET', '/_admin/abc/logs', { accept: 'text/event-stream' });
   const request = new Request(made.request, { signal: leaving.signal });
@@ -188,6 +192,7 @@ it('an update of the code leaves what another update set meanwhile', async () =>
     secrets: { reveal: async () => ({}), keepingKeys: (work: () => unknown) => work() },
     payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
     runtime: { expectUpdate: () => undefined },
+    planInstance: async () => ({}),
     updates: new KeyedLock(),
     // Meanwhile the owner sets another payee: deployment was read before.
     pipeline: { accept: async () => ({ digest: 'd', bytes: 1, handlers: ['fetch'] }) },
