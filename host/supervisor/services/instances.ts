@@ -17,6 +17,7 @@ import type { AssetSettings, InstanceAssets, InstanceSpec, TenantId } from '../.
 import { NO_OTHERS, type Others } from '../../shared/others.ts';
 import { ownCaller } from '../../shared/own-caller.ts';
 import { Problem } from '../../shared/problem.ts';
+import { Later } from '../later.ts';
 import type { ClusteredObjects } from '../objects-cluster.ts';
 import { service } from '../service.ts';
 import {
@@ -37,17 +38,12 @@ import { companions } from './companions.ts';
 import { config, folders, log } from './given.ts';
 import { edges } from './traffic.ts';
 
-/** What is there only after something that uses it has started. */
 const later = <Value>(name: string) =>
   service({
     name: `${name}, later`,
     needs: {},
-    start() {
-      const value = Promise.withResolvers<Value>();
-      value.promise.catch(() => undefined);
-      return value;
-    },
-    stop: (value) => value.reject(new Problem('not_ready', 'The host is stopping; try again when it runs again.')),
+    start: () => new Later<Value>(),
+    stop: (value) => value.abandon(),
   });
 
 /** Loading payments takes most of a start: instances start before. */

@@ -1,31 +1,20 @@
 /** The payment network and payments. Tenants are served first: loading this code takes most of a start. */
-import { setTimeout as delay } from 'node:timers/promises';
 import { readContext } from '../../control/edge-context.ts';
 import { asPage } from '../../control/pages/problem.ts';
 import { loadPayments } from '../../payments/load.ts';
 import type { Network } from '../../payments/network/index.ts';
 import { consolePlace } from '../../shared/console-place.ts';
 import { service } from '../service.ts';
+import { tenantsFirst } from '../tenants-first.ts';
 import { clock, metrics, publicUrl, stores, tally, trustedClock } from './base.ts';
 import { edgeProcesses } from './edge-processes.ts';
 import { config, folders, log } from './given.ts';
 import { instanceClient, others, paymentsLater, runtime } from './instances.ts';
 
-/** Loading payments waits this long in all for instances and databases that callers of a fresh host want. */
-const TENANTS_FIRST_MS = 2_500;
-/** What somebody who waited for the host asks for has begun to start by then. */
-const FIRST_CALLERS_MS = 10;
-
 const paymentsCode = service({
   name: 'code of payments',
-  needs: { runtime, edgeProcesses },
-  start({ runtime }) {
-    const tenantsFirst = performance.now() + TENANTS_FIRST_MS;
-    return loadPayments(async () => {
-      await delay(FIRST_CALLERS_MS);
-      while (runtime.starting && performance.now() < tenantsFirst) await delay(FIRST_CALLERS_MS);
-    });
-  },
+  needs: { runtime, edgeProcesses, paymentsLater },
+  start: ({ runtime, paymentsLater }) => loadPayments(tenantsFirst(runtime, paymentsLater)),
 });
 
 export const network = service({
