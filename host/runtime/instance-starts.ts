@@ -85,10 +85,9 @@ export class InstanceStarts {
         if (instances.none) await this.#slug.services.leave();
         throw error;
       });
-    const placed = services.place(spec.assets);
-    void prewarmed.process.ended.then(() => placed.release());
     const start = async () => {
-      const [member] = await Promise.all([this.#join(spec, generation, prewarmed), placed.done]);
+      const placed = placeFiles(services, spec.assets, prewarmed);
+      const [member] = await Promise.all([this.#join(spec, generation, prewarmed), placed]);
       return await InstanceProcess.start({
         spec,
         generation,
@@ -131,20 +130,24 @@ export class InstanceStarts {
     const services = this.#slug.services.current;
     if (!services || current?.spec.tenant !== planned.tenant) return undefined;
     if (this.#hasObjects(current.spec) || this.#hasObjects(planned)) return undefined;
-    // A trace of the probe is nobody's; static files take an option that allows experimental flags; and which other
-    // entrypoints there are is known only then.
+    const { compatibilityFlags, bundle } = current.spec;
+    // Static files take an option that allows experimental flags, too.
+    const judging = !planned.assets;
+    // A trace of the probe is nobody's, and which other entrypoints there are is known only after it.
     const isInPlace =
       Object.keys(planned.bindings.tails || {}).length === 0 &&
-      !planned.assets &&
-      (current.spec.bundle.entrypoints ?? []).length === 0;
+      (bundle.entrypoints ?? []).length === 0 &&
+      (judging || planned.compatibilityFlags.every((flag) => compatibilityFlags.includes(flag)));
     const keeper = isInPlace ? this.#slug.services.keepOpen() : undefined;
-    const make = () => this.#beside(services, nextGeneration(), { uid: services.uid, judging: keeper !== undefined });
+    const wanted = judging && keeper !== undefined;
+    const make = () => this.#beside(services, nextGeneration(), { uid: services.uid, judging: wanted });
     services.next.prepare(make);
     if (!keeper) return undefined;
     let loaded: LoadedInstance | undefined;
     return {
       start: async ({ bundle }, probed) => {
-        const sandbox = (await services.next.takeSandbox(true)) ?? (await make());
+        const sandbox = (await services.next.takeSandbox(wanted)) ?? (await make());
+        await placeFiles(services, planned.assets, sandbox);
         loaded = await this.#load({ ...planned, bundle }, sandbox, probed);
         return loaded.instance;
       },
@@ -236,5 +239,18 @@ export class InstanceStarts {
       servicesFolder: known.folder,
       cgroups,
     });
+  }
+}
+
+/** Makes the folder of static files, for as long as the sandbox is there. It ends where that cannot be made. */
+async function placeFiles(services: Services, assets: InstanceSpec['assets'], { process }: PrewarmedSandbox) {
+  const placed = services.place(assets);
+  void process.ended.then(() => placed.release());
+  try {
+    await placed.done;
+  } catch (error) {
+    process.kill();
+    await process.ended;
+    throw error;
   }
 }

@@ -100,9 +100,10 @@ export class NextInstance {
   }
 }
 
-/** All that decides how it runs. */
-function comparable({ bundle, ...spec }: InstanceSpec) {
-  return { ...spec, ...bundle, entrypoints: bundle.entrypoints ?? [] };
+/** All that decides how it runs; static files are named by what they are. */
+function comparable({ bundle, assets, ...spec }: InstanceSpec) {
+  const files = assets && { ...assets, place: undefined };
+  return { ...spec, ...bundle, entrypoints: bundle.entrypoints ?? [], files };
 }
 
 function drop({ instance }: LoadedInstance): void {

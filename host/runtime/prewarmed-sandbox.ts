@@ -23,7 +23,7 @@ export interface PrewarmedSandbox {
   process: ConfinedProcess;
   /** Set if cgroups enforce the limits. */
   cgroup: Cgroup | undefined;
-  /** It refuses experimental compatibility flags, and has no static files. */
+  /** It refuses experimental compatibility flags, and cannot have static files. */
   judging: boolean;
 }
 

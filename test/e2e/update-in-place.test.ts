@@ -1,6 +1,6 @@
 /** Updates whose code is probed in the instance that then takes over, on the real host; and attempts to make use of that. */
 import { createHash } from 'node:crypto';
-import { readlinkSync, watch } from 'node:fs';
+import { existsSync, readlinkSync, watch } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -39,6 +39,23 @@ async function warm(slug: string, more: object = {}): Promise<void> {
   throwaway.clear();
 }
 
+/** How many sandboxes are made beside the first, for a change that is accepted. */
+async function sandboxesOf(slug: string, change: () => Promise<Response>): Promise<number> {
+  const made = new Set<string>();
+  const cell = path.dirname(readlinkSync(path.join(host.data, 'run', slug)));
+  const watcher = watch(
+    cell,
+    (_, name) => void (name?.startsWith('g') && existsSync(path.join(cell, name)) && made.add(name)),
+  );
+  try {
+    const answer = await change();
+    expect([answer.status, answer.ok ? '' : await answer.text()]).toEqual([200, '']);
+    return made.size;
+  } finally {
+    watcher.close();
+  }
+}
+
 async function logOf(slug: string): Promise<string[]> {
   const answer = await owner(`${host.url}/_admin/${slug}/logs`);
   const { entries } = (await answer.json()) as { entries: { text: string }[] };
@@ -48,10 +65,8 @@ async function logOf(slug: string): Promise<string[]> {
 it('loads new code once, in the instance that takes over, and tells its owner what it printed', async () => {
   await warm('once');
   const before = instancePid(host.data, 'once');
-  const made = new Set<string>();
-  const cell = watch(path.dirname(readlinkSync(path.join(host.data, 'run', 'once'))), (_, name) => made.add(`${name}`));
   const code = says('v2', "console.log('loaded');");
-  expect((await put('once', { code })).status).toBe(200);
+  expect(await sandboxesOf('once', () => put('once', { code }))).toBe(1);
   expect(await answerOf('once')).toBe('v2');
   await until(() => instancePid(host.data, 'once') !== before);
   const entries = await until(async () => {
@@ -60,8 +75,6 @@ it('loads new code once, in the instance that takes over, and tells its owner wh
   });
   expect(entries.filter((text) => text === 'loaded')).toHaveLength(1);
   expect([...throwaway]).toEqual([]);
-  expect([...made].filter((name) => name.startsWith('g'))).toHaveLength(1);
-  cell.close();
 });
 
 it('has what it was changed to: secrets, vars, bindings, and who it is', async () => {
@@ -112,18 +125,32 @@ it.each<[string, string, object, object?]>([
   expect(await answerOf(slug)).toBe('v2');
 });
 
-it('starts another instance where static files or entrypoints come with the code', async () => {
+it('loads it once beside static files, too, and asks elsewhere about flags that are new then', async () => {
   await warm('more');
   const name = createHash('sha256').update('a file').digest('hex');
   const session = await owner(`${host.url}/_admin/session/more`, { method: 'POST' });
   const { token } = (await session.json()) as { token: string };
   const sent = { method: 'PUT', body: 'a file', headers: { authorization: `Bearer ${token}` } };
   expect((await fetch(`${host.url}/_admin/more/assets/${name}`, sent)).status).toBe(201);
+  const served = async () => [await answerOf('more'), await (await fetch(`${host.url}/more/a.txt`)).text()];
   const assets = { files: { '/a.txt': name } };
   const withFiles = await put('more', { code: says('v2'), assets });
   expect([withFiles.status, withFiles.ok ? '' : await withFiles.text()]).toEqual([200, '']);
-  expect([await answerOf('more'), await (await fetch(`${host.url}/more/a.txt`)).text()]).toEqual(['v2', 'a file']);
-  expect(throwaway.size).toBe(1);
+  expect(await served()).toEqual(['v2', 'a file']);
+  expect((await put('more', { code: says('v3'), compatibilityFlags: ['nodejs_compat'] })).status).toBe(200);
+  expect([await served(), throwaway.size]).toEqual([['v3', 'a file'], 1]);
+  const experimental = { compatibilityFlags: ['nodejs_compat', 'service_binding_extra_handlers'] };
+  expect((await put('more', { code: says('v4'), ...experimental })).status).toBe(422);
+  expect([await served(), throwaway.size]).toEqual([['v3', 'a file'], 2]);
+  // That which was made for the refused one is taken.
+  expect(await sandboxesOf('more', () => put('more', { code: says('v4') }))).toBe(0);
+  expect(await sandboxesOf('more', () => put('more', { code: says('v5') }))).toBe(1);
+  expect([await served(), throwaway.size]).toEqual([['v5', 'a file'], 2]);
+  expect((await put('more', { code: says('v6'), assets: null })).status).toBe(200);
+  expect([(await served())[0], throwaway.size]).toEqual(['v6', 2]);
+});
+
+it('takes over where entrypoints come with the code, or go', async () => {
   await warm('entries');
   const entry = "import { WorkerEntrypoint } from 'cloudflare:workers'; export class Door extends WorkerEntrypoint {};";
   expect((await put('entries', { code: `${entry}${says('v2')}` })).status).toBe(200);

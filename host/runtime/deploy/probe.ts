@@ -250,9 +250,12 @@ function rejected(detail: string): Problem {
   return new Problem('code_rejected', detail, { errors: [{ pointer: '/code', detail }] });
 }
 
+/** What a start says of code that does not load. */
+const OF_THE_CODE: ReadonlySet<string> = new Set(['start_failed', 'memory_exceeded']);
+
 /** workerd's own words, with the place in the owner's file where it names one. */
 function rejection(error: unknown, modules: CodeModule[], compatibilityFlags: string[]): unknown {
-  if (!(error instanceof Problem) || error.code === 'code_rejected') return error;
+  if (!(error instanceof Problem) || !OF_THE_CODE.has(error.code)) return error;
   const text = error.message
     .replaceAll(/^service (main|system): /gm, '')
     // It follows from what is said before.
