@@ -24,9 +24,11 @@ async function doctor(session: Session, { installSystem }: { installSystem?: boo
 
 async function examine(session: Session): Promise<Finding[]> {
   const [machine, host] = await Promise.all([import('./doctor/machine.ts'), import('./doctor/host.ts')]);
-  const { finding: configuration, config } = await host.checkConfiguration(session.terminal.cwd, session.terminal.env);
-  const configured = resolve(session.terminal.cwd, config.data);
-  const folders = session.options.data === undefined ? [configured, ...session.dataFolders] : session.dataFolders;
+  const { cwd, env } = session.terminal;
+  const { finding: configuration, config, isOwn } = await host.checkConfiguration(cwd, env);
+  const configured = resolve(cwd, config.data);
+  const others = isOwn ? [] : session.dataFolders;
+  const folders = session.options.data === undefined ? [configured, ...others] : session.dataFolders;
   const [folder = configured] = folders;
   const [relayers, facilitators, solana] = await Promise.all([
     host.checkRelayer(config, folder),

@@ -44,6 +44,8 @@ export interface Sources {
 export const HOST_FILE = 'turnpike.host.json';
 /** Where earlier versions had the host's settings; a project has its own there. */
 const FORMER_FILE = 'turnpike.json';
+/** What `origins` names where a setting is from the folder. */
+export const OWN_FILES: ReadonlySet<string> = new Set([HOST_FILE, FORMER_FILE]);
 
 /** @throws Problem invalid_config that names every bad key and where it came from */
 export function loadConfig({ folder, env, flags, origins, notice = () => {} }: Sources): Config {

@@ -42,6 +42,15 @@ it('later it is the one that was started, in the data folder of the configuratio
   expect(await url({ port: 0, data: './elsewhere' })).toBe('http://localhost:9001/');
 });
 
+it('a folder with settings of its own has a host of its own, wherever others keep their data', async () => {
+  expect((await checkConfiguration(folder, { TURNPIKE_PORT: '9000' })).isOwn).toBe(false);
+  writeFileSync(path.join(folder, 'turnpike.host.json'), '{"port": 9000}');
+  expect((await checkConfiguration(folder, {})).isOwn).toBe(true);
+  rmSync(path.join(folder, 'turnpike.host.json'));
+  writeFileSync(path.join(folder, 'turnpike.json'), '{"slug": "hello"}');
+  expect((await checkConfiguration(folder, {})).isOwn).toBe(false);
+});
+
 it('a file under the former name is read, and the finding says what to rename; that of a project is left alone', async () => {
   const file = path.join(folder, 'turnpike.json');
   writeFileSync(file, '{"port": 9000}');

@@ -6,7 +6,7 @@ import defaults from '../../../config/turnpike.default.json' with { type: 'json'
 import type { NamedNetworks } from '../../payments/network/named.ts';
 import { keyFilesIn } from '../../registry/key-file.ts';
 import { type Config, configSchema } from '../../shared/config.ts';
-import { loadConfig } from '../../supervisor/configuration.ts';
+import { loadConfig, OWN_FILES } from '../../supervisor/configuration.ts';
 import { announcedUrl } from '../wallet/local-host.ts';
 import { type Finding, finding } from './check.ts';
 
@@ -14,19 +14,23 @@ const HEALTH_TIMEOUT_MS = 3_000;
 const LOOPBACK = new Set(['127.0.0.1', 'localhost', '::1']);
 const WILDCARDS = new Set(['0.0.0.0', '::']);
 
-/** The configuration of a host started in this folder, and how it is. */
+/**
+ * The configuration of a host started in this folder, and how it is.
+ * @returns also whether the folder has settings of its own: the host is that of this folder then, and no other
+ */
 export async function checkConfiguration(
   folder: string,
   env: Record<string, string | undefined>,
-): Promise<{ finding: Finding; config: Config }> {
+): Promise<{ finding: Finding; config: Config; isOwn: boolean }> {
   let config = configSchema.parse(defaults);
+  const origins = new Map<string, string>();
   const result = await finding('configuration', async () => {
     const notices: string[] = [];
-    config = loadConfig({ folder, env, flags: [], notice: (text) => notices.push(text) });
+    config = loadConfig({ folder, env, flags: [], origins, notice: (text) => notices.push(text) });
     const detail = 'every setting is known';
     return notices.length === 0 ? { state: 'ok', detail } : { state: 'warning', detail, fix: notices.join(' ') };
   });
-  return { finding: result, config };
+  return { finding: result, config, isOwn: [...origins.values()].some((origin) => OWN_FILES.has(origin)) };
 }
 
 /** Where the host answers: as it announced in one of its data folders, else as it is configured, before the first start. */
