@@ -89,7 +89,7 @@ test('payments go on, everything else says what is wrong, and goes on when there
   ]);
   for (let call = 0; call < CALLS; call++) expect(await pay()).toBe(200);
   // Larger than what the host gives up of its own meanwhile.
-  const large = `export const large = '${'x'.repeat(2_000_000)}';`;
+  const large = `export const large = () => '${'x'.repeat(2_000_000)}';`;
   const body = { slug: 'later', code: `export default { fetch: () => new Response('later') };${large}` };
   for (const refused of [
     await owner(`${host.url}/_admin/deploy`, jsonPost(body)),
