@@ -1,4 +1,6 @@
 /** Two nodes of one host over a real PostgreSQL: what one is told, the other has; money moves once; one dies, the other serves. */
+
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Address } from '@solana/kit';
 import { PERMIT2_ADDRESS } from '@x402/evm';
 import { type Abi, type Hex, parseAbi } from 'viem';
@@ -30,6 +32,8 @@ import { fillFeePayer, type SolanaNode, solanaClient, solanaFlags, startSolanaNo
 import { until } from './support/until.ts';
 
 const UPDATES = 4;
+/** Of callers that only have to be there all the time. */
+const BETWEEN_CALLS_MS = 10;
 const CREDENTIALS = 10;
 const VOUCHERS = 3;
 const ON_SOLANA = 4;
@@ -163,6 +167,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
         const said = await answer.text();
         if (answer.status !== 200) failed.push(`${answer.status} ${said}`);
         served += 1;
+        await delay(BETWEEN_CALLS_MS);
       }
     });
     for (let at = 1; at <= UPDATES; at++) {
@@ -548,6 +553,7 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
           const said = await answer.text();
           if (answer.status !== 200) failed.push(`${answer.status} ${said}`);
           latest.push(answer.headers.get('x-served-by'));
+          await delay(BETWEEN_CALLS_MS);
         }
       });
       const serves = async (node: string, isSo: boolean) => {

@@ -472,7 +472,11 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
     // An answer that is under way while the engine starts anew breaks off, and costs nothing either.
     const brokenOff = { status: 503, model: null, audio: new Uint8Array() };
     const calling = (async () => {
-      while (!over) calls.push(await speak(text, 'model=espeak-ng-en').catch(() => brokenOff));
+      while (!over) {
+        calls.push(await speak(text, 'model=espeak-ng-en').catch(() => brokenOff));
+        // The voice is tried meanwhile, which takes a core.
+        await sleep(200);
+      }
     })();
     const command = ['speech', 'install', '--from', archive, '--json', '--data', host.data];
     const added = await turnpike(command, { cwd: host.data }).finally(() => {

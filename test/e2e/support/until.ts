@@ -3,7 +3,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 
 /** No promise of the host's: long enough for a machine that does much else. A limit that is one is named where it is used. */
 const PATIENCE_MS = 120_000;
-const PAUSE_MS = 10;
+/** What comes at once is not waited for, and what takes its time is not asked for all the time. */
+const PAUSE_MS = { least: 10, most: 200, ofWait: 0.05 };
 
 type Nothing = undefined | null | false | 0 | '';
 
@@ -17,12 +18,13 @@ export async function until<T>(
   what: string | (() => string) = 'a condition',
   withinMs = PATIENCE_MS,
 ): Promise<Exclude<T, Nothing>> {
-  const end = performance.now() + withinMs;
+  const from = performance.now();
   for (;;) {
     const found = await find();
     if (found) return found as Exclude<T, Nothing>;
-    if (performance.now() > end)
+    const waitedMs = performance.now() - from;
+    if (waitedMs > withinMs)
       throw new Error(`waited ${withinMs} ms in vain for ${typeof what === 'string' ? what : what()}`);
-    await delay(PAUSE_MS);
+    await delay(Math.min(PAUSE_MS.most, Math.max(PAUSE_MS.least, waitedMs * PAUSE_MS.ofWait)));
   }
 }
