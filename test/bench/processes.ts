@@ -2,6 +2,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 
 const TICKS_PER_SECOND = 100;
+/** How often processes are looked at that come and go meanwhile. */
+const LOOKS = 20;
 
 /** The given processes and everything below them. */
 export function processTree(roots: number[]): number[] {
@@ -28,13 +30,18 @@ export function processTree(roots: number[]): number[] {
  * @param counts which of their children count; all if left out
  */
 export function cpuSeconds(roots: number[], counts: (pid: number) => boolean = () => true): number {
-  let ticks = 0;
-  for (const pid of processTree(roots).filter(counts)) {
-    const fields = statFields(pid);
-    // A child's ticks are its parent's once it has ended: a sum without them would fall.
-    for (const field of fields?.slice(11, 15) ?? []) ticks += Number(field);
+  for (let look = 1; ; look++) {
+    const tree = processTree(roots);
+    let ticks = 0;
+    for (const pid of tree.filter(counts)) {
+      const fields = statFields(pid);
+      // A child's ticks are its parent's once it has ended: a sum without them would fall.
+      for (const field of fields?.slice(11, 15) ?? []) ticks += Number(field);
+    }
+    // One that ended in between was counted twice, or not at all.
+    const isSame = String(processTree(roots)) === String(tree);
+    if (isSame || look === LOOKS) return ticks / TICKS_PER_SECOND;
   }
-  return ticks / TICKS_PER_SECOND;
 }
 
 /**

@@ -98,6 +98,27 @@ export default {
   expect([...throwaway]).toEqual([]);
 });
 
+it('takes over with each kind of binding that needs nothing of its own to start', async () => {
+  await warm('callee');
+  const bindings = {
+    ...{ kv: true, d1: true, r2: true, payments: true },
+    ratelimit: { LIMIT: { limit: 5, period: 60 } },
+    services: { OTHER: { service: 'callee' } },
+    version: { VERSION: {} },
+  };
+  await warm('bound', { bindings });
+  const code = `export default { async fetch(request, env) {
+    await env.BUCKET.put('k', 'object');
+    const row = await env.DB.prepare('SELECT 1 AS one').first();
+    const { success } = await env.LIMIT.limit({ key: 'k' });
+    const verified = await env.PAYMENTS.fetch('http://payments/verify', { method: 'POST', body: '{}' });
+    return Response.json([await (await env.BUCKET.get('k')).text(), row.one, success, await (await env.OTHER.fetch('http://other/')).text(), verified.status < 500, typeof env.VERSION.id]);
+  } };`;
+  expect(await sandboxesOf('bound', () => put('bound', { code }))).toBe(1);
+  expect(JSON.parse(await answerOf('bound'))).toEqual(['object', 1, true, 'v1', true, 'string']);
+  expect([...throwaway]).toEqual([]);
+});
+
 it.each<[string, string, object, object?]>([
   ['throws while it loads', "\nthrow new Error('no')", { errors: [{ file: 'index.ts', line: 2 }] }],
   ['never ends loading', 'for (;;);', { detail: expect.stringContaining('CPU') }],

@@ -142,7 +142,7 @@ async function deployToLive(): Promise<RowResult> {
           },
         },
       ],
-      targets: [judge('p50', '≤ 250 ms', times), judge('failed requests', '≤ 0', [errors])],
+      targets: [judge('p50', '≤ 150 ms', times), judge('failed requests', '≤ 0', [errors])],
       skipped: [],
     };
   } finally {
