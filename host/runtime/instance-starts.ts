@@ -106,6 +106,7 @@ export class InstanceStarts {
       const [instance] = await Promise.all([starting, services.open(spec)]);
       instances.adopt(instance, aside);
       loaded?.adopted();
+      loaded?.unwatch();
       if (this.#slug.services.processesUsed) services.warm(spec.bindings);
       return instance;
     } catch (error) {
@@ -143,7 +144,7 @@ export class InstanceStarts {
     const make = () => this.#beside(services, nextGeneration(), { uid: services.uid, judging: wanted });
     services.next.prepare(make);
     if (!keeper) return undefined;
-    let loaded: LoadedInstance | undefined;
+    let loaded: Omit<LoadedInstance, 'unwatch'> | undefined;
     return {
       start: async ({ bundle }, probed) => {
         const sandbox = (await services.next.takeSandbox(wanted)) ?? (await make());
@@ -151,8 +152,8 @@ export class InstanceStarts {
         loaded = await this.#load({ ...planned, bundle }, sandbox, probed);
         return loaded.instance;
       },
-      end: (accepted) => {
-        if (loaded && accepted) services.next.keepLoaded(loaded);
+      end: (accepted, unwatch) => {
+        if (loaded && accepted) services.next.keepLoaded({ ...loaded, unwatch });
         else void loaded?.instance.kill('stopped', 'The probe is over.');
         keeper().catch((error) => dependencies.log.warn({ err: error, slug }, 'services were not closed'));
       },
@@ -160,7 +161,11 @@ export class InstanceStarts {
   }
 
   /** Starts an instance that is not in service; nothing is told of it until it is. */
-  async #load(spec: InstanceSpec, sandbox: PrewarmedSandbox, probed: ProbedStart): Promise<LoadedInstance> {
+  async #load(
+    spec: InstanceSpec,
+    sandbox: PrewarmedSandbox,
+    probed: ProbedStart,
+  ): Promise<Omit<LoadedInstance, 'unwatch'>> {
     const { notices, reports } = this.#slug;
     const said: NewLogEntry[] = [];
     let inService = false;

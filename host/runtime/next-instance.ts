@@ -16,6 +16,8 @@ export interface LoadedInstance {
   sandbox: PrewarmedSandbox;
   /** It is in service from now on. */
   adopted(): void;
+  /** The limits of a probe hold no longer. */
+  unwatch(): void;
 }
 
 interface Waiting {

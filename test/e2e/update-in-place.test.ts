@@ -1,6 +1,6 @@
 /** Updates whose code is probed in the instance that then takes over, on the real host; and attempts to make use of that. */
 import { createHash } from 'node:crypto';
-import { existsSync, readlinkSync, watch } from 'node:fs';
+import { existsSync, readdirSync, readlinkSync, watch } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -11,6 +11,8 @@ import { until } from './support/until.ts';
 
 let host: TestHost;
 let owner: Fetch;
+/** Less than what one that was accepted waits for to take over. */
+const KEPT_ACCEPTED_MS = 14_000;
 /** Folders of throwaway sandboxes that were made. */
 const throwaway = new Set<string>();
 let watcher: ReturnType<typeof watch>;
@@ -144,6 +146,27 @@ it.each<[string, string, object, object?]>([
   expect([await answerOf(slug), instancePid(host.data, slug)]).toEqual(['v1', pid]);
   expect((await put(slug, { code: says('v2') })).status).toBe(200);
   expect(await answerOf(slug)).toBe('v2');
+});
+
+it('ends at once what goes on in an instance whose code is refused, and holds what is accepted to its limits', async () => {
+  await warm('goes-on', { code: `${says('v1').replace('}', ', scheduled() {} }')}`, crons: ['0 0 1 1 *'] });
+  const cell = path.dirname(readlinkSync(path.join(host.data, 'run', 'goes-on')));
+  const code = (more: string) => `import { waitUntil } from 'cloudflare:workers';
+const kept = [];
+const leak = async () => { for (;;) { await scheduler.wait(1); kept.push(new Uint8Array(4e6).fill(1)); } };
+export default { get fetch() { try { waitUntil(leak()); } catch {} return () => new Response('v2'); }${more} };`;
+  expect((await put('goes-on', { code: code('') })).status).toBe(422);
+  await until(
+    () => !readdirSync(cell).some((name) => name.startsWith('g')),
+    'the end of the one that was probed',
+    KEPT_ACCEPTED_MS,
+  );
+  expect(await answerOf('goes-on')).toBe('v1');
+  expect((await put('goes-on', { code: code(', scheduled() {}') })).status).toBe(200);
+  await until(async () => {
+    const log = await logOf('goes-on');
+    return log.some((text) => /memory|MB/.test(text));
+  }, 'the end of the one that allocates');
 });
 
 it('loads it once beside static files, too, and asks elsewhere about flags that are new then', async () => {

@@ -64,14 +64,15 @@ export class Pipeline {
       bundling.catch(() => undefined);
       const place = options.place?.() ?? this.#prober.prepare();
       const bundle = await bundling.catch((error) => {
-        place.end(false);
+        place.end(false, () => undefined);
         throw error;
       });
       const staged = this.#options.codeStore.stage(bundle);
       try {
         const yielding = options.asker.kind === 'stranger';
-        const { handlers, entrypoints } = await this.#prober.probe({ ...options, bundle, yielding }, place);
-        refuseWithout(handlers, options);
+        const { handlers, entrypoints } = await this.#prober.probe({ ...options, bundle, yielding }, place, (found) =>
+          refuseWithout(found.handlers, options),
+        );
         return { digest: await staged.keep(entrypoints), bytes: codeBytes(bundle), handlers };
       } catch (error) {
         await staged.discard();

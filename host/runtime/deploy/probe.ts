@@ -75,8 +75,11 @@ export type ProbedStart = Required<Pick<InstanceProcessOptions, 'front' | 'onSpa
 export interface ProbePlace {
   /** @throws Problem */
   start(subject: ProbeSubject, probed: ProbedStart): Promise<InstanceProcess>;
-  /** Nobody asks it any more. @param accepted whether the code may run */
-  end(accepted: boolean): void;
+  /**
+   * Nobody asks it any more.
+   * @param accepted whether the code may run @param unwatch ends what watches the limits of an instance that goes on
+   */
+  end(accepted: boolean, unwatch: () => void): void;
 }
 
 export class Prober {
@@ -118,20 +121,21 @@ export class Prober {
   }
 
   /**
+   * @param refuse throws where what is found is not enough
    * @returns the handlers of the default export, one at least. Without `fetch`, requests are answered 500, as on
    * Cloudflare. And the other entrypoints
    * @throws Problem code_rejected
    */
-  async probe(subject: ProbeSubject, place = this.prepare()): Promise<Found> {
+  async probe(subject: ProbeSubject, place = this.prepare(), refuse?: (found: Found) => void): Promise<Found> {
     const { modules } = subject.bundle;
     const bindings = subject.bindings ?? NO_BINDINGS;
-    let stopWatching = () => {};
+    let unwatch = () => {};
     let accepted = false;
     try {
       const instance = await place.start(subject, {
         front: probeModules(modules[0]?.name ?? '', exportedClasses(bindings)),
         onSpawned: (spawned) => {
-          stopWatching = this.#watch(spawned, subject);
+          unwatch = this.#watch(spawned, subject);
         },
       });
       const { probeSocket, ended } = instance;
@@ -147,17 +151,17 @@ export class Prober {
       // It was ended while it answered: then that says more.
       if (text === undefined && !instance.alive) throw new Problem('start_failed', (await ended).detail);
       const found = judge(text, ownEntrypoints(bindings));
+      refuse?.(found);
       accepted = true;
       return found;
     } catch (error) {
       throw rejection(error, modules, subject.compatibilityFlags);
     } finally {
-      stopWatching();
-      place.end(accepted);
+      place.end(accepted, unwatch);
     }
   }
 
-  /** Ends one that computes or allocates for too long, until the probe is over. */
+  /** Ends one that computes or allocates too much, until it is told not to watch. */
   #watch(instance: InstanceProcess, subject: ProbeSubject): () => void {
     const { memoryBytes, loadCpuMs = LOAD_CPU_MS } = this.#options;
     let settled = !subject.yielding || instance.weigh('steady');
