@@ -28,6 +28,7 @@ import { Cluster, clusterPrograms } from './support/cluster.ts';
 import type { LocalNetworkFile, TestHost } from './support/host.ts';
 import { mppBalance, x402Balance } from './support/local-network.ts';
 import { available } from './support/programs.ts';
+import { sandboxesMade } from './support/sandboxes-made.ts';
 import { fillFeePayer, type SolanaNode, solanaClient, solanaFlags, startSolanaNode } from './support/solana-node.ts';
 import { until } from './support/until.ts';
 
@@ -171,7 +172,10 @@ describe.skipIf(!clusterPrograms())('two nodes', () => {
       }
     });
     for (let at = 1; at <= UPDATES; at++) {
-      await update(at % 2 ? a : b, 'first', { code: HELLO(`version ${at} of `) });
+      const node = at % 2 ? a : b;
+      const change = () => update(node, 'first', { code: HELLO(`version ${at} of `) });
+      // The one in which the code is probed takes over, at the node that is asked.
+      expect(await sandboxesMade(node.data, 'first', change)).toBe(1);
       const said = `version ${at} of Ada`;
       expect(await Promise.all([text(a, '/first/'), text(b, '/first/')])).toEqual([said, said]);
     }

@@ -1,12 +1,13 @@
 /** Updates whose code is probed in the instance that then takes over, on the real host; and attempts to make use of that. */
 import { createHash } from 'node:crypto';
-import { existsSync, readdirSync, readlinkSync, watch } from 'node:fs';
+import { readdirSync, readlinkSync, watch } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { deploy, type Fetch, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
 import { instancePid } from './support/instance-pid.ts';
+import { sandboxesMade } from './support/sandboxes-made.ts';
 import { until } from './support/until.ts';
 
 let host: TestHost;
@@ -42,21 +43,11 @@ async function warm(slug: string, more: object = {}): Promise<void> {
 }
 
 /** How many sandboxes are made beside the first, for a change that is accepted. */
-async function sandboxesOf(slug: string, change: () => Promise<Response>): Promise<number> {
-  const made = new Set<string>();
-  const cell = path.dirname(readlinkSync(path.join(host.data, 'run', slug)));
-  const watcher = watch(
-    cell,
-    (_, name) => void (name?.startsWith('g') && existsSync(path.join(cell, name)) && made.add(name)),
-  );
-  try {
+const sandboxesOf = (slug: string, change: () => Promise<Response>) =>
+  sandboxesMade(host.data, slug, async () => {
     const answer = await change();
     expect([answer.status, answer.ok ? '' : await answer.text()]).toEqual([200, '']);
-    return made.size;
-  } finally {
-    watcher.close();
-  }
-}
+  });
 
 async function logOf(slug: string): Promise<string[]> {
   const answer = await owner(`${host.url}/_admin/${slug}/logs`);
