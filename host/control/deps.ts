@@ -15,7 +15,7 @@ import type { Pipeline } from '../runtime/deploy/pipeline.ts';
 import type { LogStore } from '../runtime/logs/log-store.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
-import type { EdgeContext, InstanceSpec, StorageUsage, TenantId } from '../shared/contracts.ts';
+import type { EdgeContext, InstancePlan, StorageUsage, TenantId } from '../shared/contracts.ts';
 import type { KeyedLock, Mutex } from '../shared/mutex.ts';
 import type { Builtin } from './builtins.ts';
 import type { KeyRing } from './deploy-keys.ts';
@@ -47,7 +47,7 @@ export interface ControlDeps {
   releaseCode(digest: string): Promise<void>;
   runtime: Runtime;
   /** What an instance of the deployment, as it will be, will be started with, but its code. */
-  planInstance(row: Deployment, secrets: Record<string, string>): Promise<Omit<InstanceSpec, 'bundle'>>;
+  planInstance(row: Deployment, secrets: Record<string, string>): Promise<InstancePlan>;
   payments: Payments;
   /** Prepaid credit that pays for renewals; undefined where the host has none. */
   renewalCredit: RenewalCredit | undefined;

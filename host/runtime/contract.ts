@@ -15,6 +15,7 @@ import type {
   EdgeMethods,
   EdgeTraffic,
   EgressMethods,
+  InstancePlan,
   InstanceSpec,
   ServingInstance,
   StorageMethods,
@@ -137,7 +138,7 @@ export interface Runtime {
    * @param planned what `resolve` will then answer
    * @returns where to probe the code: that instance takes over. Undefined where nothing runs, or it has to be another one
    */
-  expectUpdate(planned: Omit<InstanceSpec, 'bundle'>): ProbePlace | undefined;
+  expectUpdate(planned: InstancePlan): ProbePlace | undefined;
   /**
    * Brings the present revision (`resolve`) into service: when an instance runs, starts the new one beside it, waits
    * until it listens, switches the edges and drains the old one; no request fails. Does nothing when cold. Previews end:

@@ -4,7 +4,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ProcessUsage } from '../sandbox/process-tree.ts';
-import type { EdgeTraffic, InstanceSpec, ServingInstance, TenantId } from '../shared/contracts.ts';
+import type { EdgeTraffic, InstancePlan, InstanceSpec, ServingInstance, TenantId } from '../shared/contracts.ts';
 import { Mutex } from '../shared/mutex.ts';
 import { instanceKey } from '../shared/previews.ts';
 import { Activity } from './activity.ts';
@@ -165,7 +165,7 @@ export class DeploymentRunner {
   }
 
   /** An update of what runs is being checked. @returns where to probe its code */
-  expectUpdate(planned: Omit<InstanceSpec, 'bundle'>): ProbePlace | undefined {
+  expectUpdate(planned: InstancePlan): ProbePlace | undefined {
     return this.#starts.expectUpdate(planned);
   }
 

@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { objectsOf } from '../bindings/durable-objects/classes.ts';
 import { tenantUser } from '../sandbox/users.ts';
-import type { InstanceSpec } from '../shared/contracts.ts';
+import type { InstancePlan, InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
 import type { RuntimeDependencies } from './contract.ts';
@@ -106,7 +106,6 @@ export class InstanceStarts {
       const [instance] = await Promise.all([starting, services.open(spec)]);
       instances.adopt(instance, aside);
       loaded?.adopted();
-      loaded?.unwatch();
       if (this.#slug.services.processesUsed) services.warm(spec.bindings);
       return instance;
     } catch (error) {
@@ -125,7 +124,7 @@ export class InstanceStarts {
    * @param planned what it will be
    * @returns where to probe its code, so that the instance that was probed takes over; undefined where that cannot be
    */
-  expectUpdate(planned: Omit<InstanceSpec, 'bundle'>): ProbePlace | undefined {
+  expectUpdate(planned: InstancePlan): ProbePlace | undefined {
     const { slug, dependencies, nextGeneration } = this.#options;
     const { current } = this.#slug.instances;
     const services = this.#slug.services.current;
@@ -144,7 +143,7 @@ export class InstanceStarts {
     const make = () => this.#beside(services, nextGeneration(), { uid: services.uid, judging: wanted });
     services.next.prepare(make);
     if (!keeper) return undefined;
-    let loaded: Omit<LoadedInstance, 'unwatch'> | undefined;
+    let loaded: LoadedInstance | undefined;
     return {
       start: async ({ bundle }, probed) => {
         const sandbox = (await services.next.takeSandbox(wanted)) ?? (await make());
@@ -153,19 +152,15 @@ export class InstanceStarts {
         return loaded.instance;
       },
       end: (accepted, unwatch) => {
-        if (loaded && accepted) services.next.keepLoaded({ ...loaded, unwatch });
+        if (loaded && accepted) services.next.keepLoaded(watchedUntilAdopted(loaded, unwatch));
         else void loaded?.instance.kill('stopped', 'The probe is over.');
         keeper().catch((error) => dependencies.log.warn({ err: error, slug }, 'services were not closed'));
       },
     };
   }
 
-  /** Starts an instance that is not in service; nothing is told of it until it is. */
-  async #load(
-    spec: InstanceSpec,
-    sandbox: PrewarmedSandbox,
-    probed: ProbedStart,
-  ): Promise<Omit<LoadedInstance, 'unwatch'>> {
+  /** Starts an instance that is not in service yet. Edges and the owner's log hear of it only when it is adopted. */
+  async #load(spec: InstanceSpec, sandbox: PrewarmedSandbox, probed: ProbedStart): Promise<LoadedInstance> {
     const { notices, reports } = this.#slug;
     const said: NewLogEntry[] = [];
     let inService = false;
@@ -245,6 +240,15 @@ export class InstanceStarts {
       cgroups,
     });
   }
+}
+
+/** The limits of a probe hold until the instance is in service, where other limits do. */
+function watchedUntilAdopted(loaded: LoadedInstance, unwatch: () => void): LoadedInstance {
+  const adopted = () => {
+    unwatch();
+    loaded.adopted();
+  };
+  return { ...loaded, adopted };
 }
 
 /** Makes the folder of static files, for as long as the sandbox is there. It ends where that cannot be made. */

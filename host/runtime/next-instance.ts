@@ -14,10 +14,8 @@ const KEPT_MS = 15_000;
 export interface LoadedInstance {
   instance: InstanceProcess;
   sandbox: PrewarmedSandbox;
-  /** It is in service from now on. */
+  /** To be called when it is in service. */
   adopted(): void;
-  /** The limits of a probe hold no longer. */
-  unwatch(): void;
 }
 
 interface Waiting {
@@ -36,7 +34,7 @@ export class NextInstance {
     if (this.#closed) return;
     this.#keep();
     this.#waiting ??= make().then(watched);
-    // Whoever takes it is told.
+    // `takeSandbox` handles the failure.
     this.#waiting.catch(() => undefined);
   }
 

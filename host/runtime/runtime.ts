@@ -9,7 +9,7 @@ import type { Visit } from '../bindings/services/directory.ts';
 import { IdleCores } from '../sandbox/idle-cores.ts';
 import { endLeftovers } from '../sandbox/leftovers.ts';
 import { availableMemory } from '../sandbox/process-tree.ts';
-import type { EdgeTraffic, InstanceSpec, TenantId } from '../shared/contracts.ts';
+import type { EdgeTraffic, InstancePlan, TenantId } from '../shared/contracts.ts';
 import { ofInstanceKey } from '../shared/previews.ts';
 import { Problem } from '../shared/problem.ts';
 import { Cgroups } from './cgroups.ts';
@@ -141,7 +141,7 @@ class Node implements Runtime {
     return this.#runner(slug).runs.visit();
   }
 
-  expectUpdate(planned: Omit<InstanceSpec, 'bundle'>): ProbePlace | undefined {
+  expectUpdate(planned: InstancePlan): ProbePlace | undefined {
     return this.#runners.get(planned.slug)?.expectUpdate(planned);
   }
 

@@ -450,3 +450,6 @@ export interface InstanceSpec {
   /** In place of the host's settings. */
   limits?: TenantLimits;
 }
+
+/** What an instance will be started with, when its code is there. */
+export type InstancePlan = Omit<InstanceSpec, 'bundle'>;

@@ -6,7 +6,7 @@ export class Later<Value> {
   #wanted = false;
 
   constructor() {
-    // Who waits is told.
+    // Callers that wait handle the rejection; without one it must not end the process.
     this.#value.promise.catch(() => undefined);
   }
 

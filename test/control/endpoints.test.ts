@@ -69,7 +69,6 @@ it('a follower of a log that does not read costs a bounded amount of memory', as
     deployments: { bySlug: async () => deployment },
     payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
     runtime: { expectUpdate: () => undefined },
-    planInstance: async () => ({}),
   } as unknown as ControlDeps;
   const response = (await logsEndpoint(parts).handle(
     call('GET', '/_admin/abc/logs', { accept: 'text/event-stream' }),
@@ -111,7 +110,6 @@ it.each([
     deployments: { bySlug: async () => deployment },
     payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
     runtime: { expectUpdate: () => undefined },
-    planInstance: async () => ({}),
   } as unknown as ControlDeps;
   const response = (await logsEndpoint(parts).handle(
     call('GET', `/_admin/abc/logs${query}`, { accept: 'text/event-stream', ...headers }),
@@ -137,7 +135,6 @@ it('a follower is told that it is live when the edges have been told, and not be
     deployments: { bySlug: async () => deployment },
     payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
     runtime: { expectUpdate: () => undefined },
-    planInstance: async () => ({}),
   } as unknown as ControlDeps;
   const asked = call('GET', '/_admin/abc/logs?requests=true', { accept: 'text/event-stream' });
   const response = (await logsEndpoint(parts).handle(asked)) as Response;
@@ -165,7 +162,6 @@ it('a follower who left while the deployment was looked up is not followed for e
     },
     payments: { hostWallets: [], ownerTokens: { verify: async () => owner } },
     runtime: { expectUpdate: () => undefined },
-    planInstance: async () => ({}),
   } as unknown as ControlDeps;
   const made = call('GET', '/_admin/abc/logs', { accept: 'text/event-stream' });
   const request = new Request(made.request, { signal: leaving.signal });

@@ -1,5 +1,4 @@
 /** Two nodes of one host over a real PostgreSQL: what one is told, the other has; money moves once; one dies, the other serves. */
-
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Address } from '@solana/kit';
 import { PERMIT2_ADDRESS } from '@x402/evm';

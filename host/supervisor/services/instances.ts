@@ -13,7 +13,7 @@ import type { Deployments } from '../../registry/deployments.ts';
 import type { Deployment } from '../../registry/schema/deployments.ts';
 import type { Runtime } from '../../runtime/contract.ts';
 import { createRuntime } from '../../runtime/runtime.ts';
-import type { AssetSettings, InstanceAssets, InstanceSpec, TenantId } from '../../shared/contracts.ts';
+import type { AssetSettings, InstanceAssets, InstancePlan, InstanceSpec, TenantId } from '../../shared/contracts.ts';
 import { NO_OTHERS, type Others } from '../../shared/others.ts';
 import { ownCaller } from '../../shared/own-caller.ts';
 import { Problem } from '../../shared/problem.ts';
@@ -164,7 +164,7 @@ export const instanceSpecs = service({
         return socket === undefined ? [] : [`unix:${socket}`];
       });
     /** Of a deployment as it is, or will be, with these secrets. */
-    async function planned(row: Deployment, values: Record<string, string>): Promise<Omit<InstanceSpec, 'bundle'>> {
+    async function planned(row: Deployment, values: Record<string, string>): Promise<InstancePlan> {
       const { slug, tenant, compatibilityDate, compatibilityFlags, bindings, limits, vars, assets, crons } = row;
       const revision = Object.keys(limits).length > 0 ? `${row.revision} ${JSON.stringify(limits)}` : `${row.revision}`;
       return {

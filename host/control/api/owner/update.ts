@@ -133,18 +133,16 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     }
     await checkSecretChanges(input, deployment);
     checkNames(settings, await futureSecretNames(input, deployment.tenant));
-    if (input.bindings ?? input.secrets ?? input.secretChanges)
-      checkDatabases(settings, await futureSecrets(input, deployment.tenant));
-    if (input.bindings) await checkServices(deps, { ...deployment, bindings: input.bindings });
     const { tenant } = deployment;
     const isLoaded = hasCode(input) || LOADED_WITH.some((name) => input[name] !== undefined);
     const future = isLoaded ? await futureSecrets(input, tenant) : {};
+    if (input.bindings ?? input.secrets ?? input.secretChanges) checkDatabases(settings, future);
+    if (input.bindings) await checkServices(deps, { ...deployment, bindings: input.bindings });
+    if (!isLoaded) return await bringIntoService(deps, deployment, changeOf(input, settings, tenant));
     const { at, place } = await planUpdate(deps, { ...deployment, ...settings }, future);
     if (!hasCode(input)) {
-      if (isLoaded) {
-        const asker = askerOf(deployment);
-        await pipeline.check(deployment.digest, { ...settings, secrets: future, asker, place });
-      }
+      const asker = askerOf(deployment);
+      await pipeline.check(deployment.digest, { ...settings, secrets: future, asker, place });
       return await bringIntoService(deps, deployment, changeOf(input, settings, tenant), at);
     }
     const code = await accept(input, settings, deployment, future, place);
